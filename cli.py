@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import profiler  # noqa: F401 - its modules have predicted times
 from costmodel.backwards.candidates import candidate
 from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
@@ -189,6 +190,12 @@ def table(
         bool, typer.Option("--per-token", help="Operations and bytes divided by the b*l tokens.")
     ] = False,
     board: OnBoard = None,
+    impl: Annotated[
+        str,
+        typer.Option(
+            "--impl", metavar="NAME", help="With --board: the module whose time is predicted."
+        ),
+    ] = "",
     dtype: Dtype = "fp32",
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
@@ -224,6 +231,8 @@ def table(
         return
     if own:
         raise UsageError("--own is for --from FILE.jsonl: leave it out")
+    if impl and board is None:
+        raise UsageError("--impl names the module whose time is predicted: add --board")
     typed = rows.with_forms(mixers or ())
     selected, named = rows.selection(typed, group, all_)
     dtypes, wanted = element_types(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
@@ -242,6 +251,7 @@ def table(
         optimiser,
         typed,
         on_board(board),
+        impl,
     )
     names = mixer_document.symbol_names(symbols, selected)
     hint = "" if mixers or group or all_ or format_ != SCREEN else mixer_document.HINT

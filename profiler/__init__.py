@@ -9,9 +9,17 @@
 A name is imported from its file when it is first asked for: it imports torch.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
+from costmodel.prediction import columns
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from costmodel.prediction.layers import Step
+    from costmodel.questions.question import Case
     from profiler.commands.in_python import measure as measure
     from profiler.tracing import trace as trace
 
@@ -29,3 +37,13 @@ if not TYPE_CHECKING:
         if name not in PLACES:
             raise AttributeError(f"module 'profiler' has no attribute '{name}'")
         return getattr(import_module(PLACES[name]), name)
+
+
+def _steps(case: Case) -> tuple[str, Sequence[Step]]:
+    """The predicted operations of a case's module (`profiler/reconcile/unmeasured.py`)."""
+    from profiler.reconcile.unmeasured import steps
+
+    return steps(case)
+
+
+columns.OF_MODULES[:] = [_steps]

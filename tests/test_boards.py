@@ -15,6 +15,7 @@ from cli import app
 from costmodel.commands.options import UsageError
 from costmodel.data import data_dir
 from costmodel.errors import BoardError, TableError
+from costmodel.prediction import columns
 from costmodel.prediction.boards import UNITS, board, read_board
 
 SHIPPED = sorted(data_dir("devices").glob("*.toml"))
@@ -226,7 +227,9 @@ def test_times_of_a_table_per_token_are_those_of_the_whole_call() -> None:
     assert said in " ".join(text.split())
 
 
-def test_a_time_that_is_not_predicted_has_a_reason(tmp_path: Path) -> None:
+def test_a_time_that_is_not_predicted_has_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bare = tmp_path / "bare.toml"
     bare.write_text(OWN)
     for options, said in (
@@ -243,9 +246,11 @@ def test_a_time_that_is_not_predicted_has_a_reason(tmp_path: Path) -> None:
         name = "she" if "form" in options else "mha"
         (row,) = cm.table(name, columns=["predicted_time", "floor"], phase="inference", **options)
         assert row["predicted_time"] is None and any(said in why for why in row.reasons.values())
+    monkeypatch.setattr(columns, "OF_MODULES", [])  # as before `import profiler`
     (row,) = cm.table("she", board="h100", columns="predicted_time", phase="training", dtype="bf16")
     why = row.reasons["predicted_time"]
     assert why.startswith("no time is predicted of she: expected self-attention, mla")
+    assert why.endswith("and after import profiler each mixer that has a module")
     with pytest.raises(TableError, match="need board, such as board h100"):
         cm.table("she", columns="floor")
 
@@ -287,5 +292,5 @@ def test_explain_tells_the_constants_of_a_predicted_time() -> None:
     assert re.search(r"Predicted \S+ us, nine of ten between \S+ and \S+ us: gemm ", told)
     assert "Constants of matrix products, fitted on a100_sxm, h200_sxm: start " in told
     assert "start: launch and tail of a call, in microseconds; " in told
-    told = CliRunner().invoke(app, [*asked.replace("gdn", "me").split()]).output
-    assert "No predicted time: no time is predicted of me: expected " in told
+    told = CliRunner().invoke(app, ["explain", "aft-full", "--board", "h100"]).output
+    assert "No predicted time: no module executes the form direct here: " in " ".join(told.split())

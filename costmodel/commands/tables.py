@@ -214,6 +214,7 @@ def table(
     state_dtype: str | None = None,
     weight_dtype: str | None = None,
     board: str | None = None,
+    impl: str = "",
     **sizes: Any,
 ) -> CostTable:
     """What mixers cost: the rows that `costmodel table` prints, with its options and defaults.
@@ -226,6 +227,8 @@ def table(
         dtype: the element type of all figures in bytes, and of entries by their role in the others.
         board: a GPU of `tables/devices`, or a file BOARD.toml, for the columns floor, bound and
             predicted_time.
+        impl: the module whose time is predicted, as in `costmodel table --impl`; after `import
+            profiler`, which has the modules. By default kernels where they are known.
         sizes: by letter an integer, several (a list, a range, a numpy array: together they make a
             grid), or a text as on the command line, such as `l="128:16384:x2"` or `t="l"`.
 
@@ -264,6 +267,7 @@ def table(
                     optimiser,
                     typed,
                     on_board(board),
+                    impl,
                 )
             )
         )

@@ -60,3 +60,15 @@ class Calls:
     def roofline(self, board: Board) -> Floats:
         """The least seconds of each call: the longer of arithmetic and movement."""
         return np.maximum(self.arithmetic(board), self.movement(board))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Calls):
+    """Calls whose work is given, of a kernel that `KERNELS` lacks: their power follows from it."""
+
+    counted: Work
+
+    @cached_property
+    def work(self) -> Work:
+        """The work of each call."""
+        return self.counted

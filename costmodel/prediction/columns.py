@@ -3,14 +3,15 @@ predicted time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import ceil
+from functools import lru_cache
+from math import ceil, isnan
 from typing import TYPE_CHECKING
 
 from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import Board
-from costmodel.questions.question import FORWARD, Answer, Case, Figure
+from costmodel.questions.question import Answer, Case, Figure
 from costmodel.questions.registry import FIGURES
 
 if TYPE_CHECKING:
@@ -78,31 +79,50 @@ def bound(case: Case) -> Answer:
     return max(found, key=lambda name: found[name])
 
 
-def steps(case: Case) -> Sequence[Step]:
-    """The calls of kernels that a mixer makes on the case's board, with predicted times; Unanswered
-    if a size is a letter, no board is given, or a kernel or figure is not known."""
+OF_MODULES: list[Callable[[Case], tuple[str, Sequence[Step]]]] = []
+"""The function that returns, for a case, the name of a module that implements the case's form, and
+the operations that the module dispatches, with predicted times; none before `import profiler`."""
+
+
+@lru_cache(maxsize=4096)
+def steps(case: Case) -> tuple[str, Sequence[Step]]:
+    """(implementation, the calls that a mixer makes on the case's board, with predicted times): the
+    calls of kernels for implementation "", else the operations that this module dispatches. Kernels
+    are taken where they are known and the case names no implementation.
+
+    Raises:
+        Unanswered: a size is a letter, no board is given, or a kernel, module or figure is not
+            known.
+    """
     refuse_letters(case)
+    on = board_of(case)
     # numpy, which only predictions need, takes a while to load
-    from costmodel.prediction.layers import predicted_steps
+    from costmodel.prediction.layers import NoKernel, predicted_steps
 
     try:
-        return predicted_steps(case, board_of(case))
+        if not case.implementation:
+            return "", predicted_steps(case, on)
+    except NoKernel as reason:
+        if not OF_MODULES:
+            also = "and after import profiler each mixer that has a module"
+            raise Unanswered(f"{reason}, {also}") from None
     except BoardError as error:
         raise Unanswered(str(error)) from None
+    return OF_MODULES[0](case)
 
 
 def together(case: Case) -> Mapping[str, float]:
     """{"seconds": the predicted seconds of all calls of a case, one after the other; "low", "high":
-    the ends of their interval}, none below the floor (lower bound) of the case, where the floor is
-    derived (each call alone is above the floor of its own operations and bytes). Errors as for
-    `steps`."""
-    found = steps(case)
+    the ends of their interval}. No time of kernels is below the floor (lower bound) of the case,
+    where the floor is derived (each call alone is above the floor of its own operations and bytes).
+    Errors as for `steps`."""
+    module, found = steps(case)
     try:
-        least = [max(limits(case).values())]
+        least = 0.0 if module else max(limits(case).values())
     except Unanswered:
-        least = []
+        least = 0.0
     return {
-        end: max(sum(getattr(step, end) for step in found), *least)
+        end: max(sum(getattr(step, end) for step in found), least)
         for end in ("low", "seconds", "high")
     }
 
@@ -111,18 +131,39 @@ def prediction_sentences(case: Case) -> Iterator[str]:
     """Yield sentences that explain a prediction: the predicted time of a case with each of its
     calls, then, for each family of kernels, the constants that its formula uses; errors as for
     `steps`."""
-    found = steps(case)
+    module, found = steps(case)
     # numpy, which only predictions need, takes a while to load
-    from costmodel.prediction.families import family_of
+    from costmodel.prediction.families import AMONG_KERNELS, family_of
     from costmodel.prediction.predict import constants_in_words, meanings
 
     each = ", ".join(f"{step.kernel} {1e6 * step.seconds:.4g} us" for step in found)
     low, seconds, high = (1e6 * number for number in together(case).values())
-    yield f"predicted {seconds:.4g} us, nine of ten between {low:.4g} and {high:.4g} us: {each}"
-    families = {family.name: family for step in found if (family := family_of(step.kernel, ""))}
+    within = "" if isnan(low) else f", nine of ten between {low:.4g} and {high:.4g} us"
+    by = f" of the module {module}" if module else ""
+    yield f"predicted {seconds:.4g} us{by}{within}: {each}"
+    if isnan(low):  # by the rates of the board alone
+        return
+    kernels = (step.like or step.kernel for step in found)
+    families = {family.name: family for name in kernels if (family := family_of(name, ""))}
     for family in families.values():
         by = constants_in_words(family, board_of(case).name)
         yield f"constants of {family.name}, {by}. {meanings(family)}"
+    if module and "kernel_time" not in board_of(case).figures:
+        yield (
+            f"of a small kernel's launch {AMONG_KERNELS:g} are left among other kernels, fitted on "
+            "six calls of h100_sxm; the interval reaches from no launch to that of a kernel alone"
+        )
+
+
+def _known(number: float, case: Case, what: str) -> float:
+    """A predicted number; Unanswered for nan, which stands for an interval or an energy without
+    evidence."""
+    if isnan(number):
+        raise Unanswered(
+            f"no {what} of single operations is predicted on {board_of(case).name}: the constants "
+            "are those of GPUs (figure 'sms'), in types of which the board has a rate of matrices"
+        )
+    return number
 
 
 def predicted(end: str) -> Figure:
@@ -135,10 +176,9 @@ def predicted(end: str) -> Figure:
     return Figure(
         names[end],
         meaning + side,
-        lambda case: ceil(NANO * together(case)[end]),
+        lambda case: ceil(NANO * _known(together(case)[end], case, "interval")),
         header=f"{names[end].replace('_', ' ')} (ns)",
         unit="ns",
-        phases=FORWARD,
     )
 
 
@@ -153,8 +193,8 @@ def energy(end: str) -> Figure:
         if "power_limit" not in on.figures:
             where = f"add it to {on.path_shown}"
             raise Unanswered(f"board {on.name} has no figure 'power_limit': {where}")
-        joules: float = sum(getattr(step, f"joules{end}") for step in steps(case))
-        return round(1e6 * joules)
+        joules: float = sum(getattr(step, f"joules{end}") for step in steps(case)[1])
+        return round(1e6 * _known(joules, case, "energy"))
 
     side = {"": "", "_low": ", nine of ten above", "_high": ", nine of ten below"}[end]
     return Figure(
@@ -163,7 +203,6 @@ def energy(end: str) -> Figure:
         microjoules,
         header=f"predicted energy{end.replace('_', ' ')} (uJ)",
         unit="uJ",
-        phases=FORWARD,
     )
 
 
@@ -185,7 +224,15 @@ COLUMNS: Mapping[str, Figure] = {
 """Name in `--columns` -> the column."""
 
 
-def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
+def _module(case: Case) -> str:
+    """The module whose operations are predicted; "" for kernels, and for a case without a time."""
+    try:
+        return steps(case)[0]
+    except Unanswered:
+        return ""
+
+
+def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """Yield the sentences below a table: on which board, and what the columns floor, bound and
     predicted mean, as far as they are among `shown`; none without a board or such a column."""
     on = next((case.board for case in cases if isinstance(case.board, Board)), None)
@@ -199,8 +246,16 @@ def notes(cases: Iterable[Case], shown: Sequence[str]) -> Iterator[str]:
             "level a cycle takes a time alone; the longest is the floor, and its name the bound"
         )
     if any(name.startswith("predicted") for name in shown):
-        yield (
-            "predicted: each linear map is a matrix product, attention, a delta rule or a scan the "
-            "kernels of one implementation; operations between them, which compilers fuse, take no "
-            "time; none is below the floor"
-        )
+        modules = [(case.mixer.name, module) for case in cases if (module := _module(case))]
+        if len(modules) < len(cases):
+            yield (
+                "predicted: each linear map is a matrix product, attention, a delta rule or a scan "
+                "the kernels of one implementation; operations between them, which compilers fuse, "
+                "take no time; none is below the floor"
+            )
+        if modules:
+            named = ", ".join(" ".join(one) for one in dict.fromkeys(modules))
+            yield (
+                f"predicted of the modules {named}: the operations that torch dispatches, one "
+                "after the other, without the host's launches, as reconcile --board predicts them"
+            )

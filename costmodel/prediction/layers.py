@@ -18,7 +18,7 @@ from costmodel.prediction.kernels import KERNELS
 from costmodel.prediction.predict import predict
 from costmodel.program.dependence import Read, reads
 from costmodel.program.phases import IterationDomain, iteration_domains
-from costmodel.questions.question import Case, Dtypes
+from costmodel.questions.question import FORWARD, Case, Dtypes
 from costmodel.questions.subject import system_of
 
 FITTED = ("bf16", "fp16")
@@ -45,11 +45,16 @@ ATTENTION_OPTIONS = {
 """The options of self-attention after which its kernel has the same products and bytes."""
 
 
+class NoKernel(Unanswered):
+    """What is between a mixer's linear maps has no known kernel in the phase."""
+
+
 @dataclass(frozen=True)
 class Step:
     """A call: its kernel, its predicted seconds and joules, and the ends of their intervals (joules
-    are nan on a board without a power limit). `limits`: what limits the call -> the seconds that
-    this alone takes at the board's peaks."""
+    are nan on a board without a power limit, ends where no interval is known). `limits`: what
+    limits the call -> the seconds that this alone takes at the board's peaks. `like`: the kernel
+    whose family has the constants, by default the call's own."""
 
     kernel: str
     seconds: float
@@ -59,6 +64,7 @@ class Step:
     joules_low: float
     joules_high: float
     limits: Mapping[str, float]
+    like: str = ""
 
 
 def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
@@ -67,11 +73,15 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
     these maps, such as attention.
 
     Raises:
-        Unanswered: no kernel for what is between the mixer's linear maps is known.
+        NoKernel: no kernel for what is between the mixer's linear maps is known in the phase.
+        Unanswered: the kernels have no constants for an element type.
         BoardError: the board has no figure that is needed.
     """
+    if case.phase not in FORWARD:
+        raise NoKernel(f"no kernels of the phase {case.phase} are known")
+    fused = (*fused_kernels(case),)
     dtypes = _dtypes(case)
-    calls = (*linear_maps(case), *fused_kernels(case))
+    calls = (*linear_maps(case), *fused)
     return [_step(kernel, sizes, dtypes, on) for kernel, sizes in calls]
 
 
@@ -202,7 +212,7 @@ def fused_kernels(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     if name not in FUSED or unknown:
         what = f"{name} with {', '.join(sorted(unknown))}" if unknown else name
         known = [*sorted(ATTENTION_OPTIONS)] if unknown else [*FUSED]
-        raise Unanswered(f"no time is predicted of {what}: expected {', '.join(known)}")
+        raise NoKernel(f"no time is predicted of {what}: expected {', '.join(known)}")
     decode = case.phase == "inference"
     tokens = sizes["t"] if decode else sizes["l"]
     taken: dict[str, float] = {"b": sizes.get("b", 1), "t" if decode else "l": tokens}
@@ -212,7 +222,7 @@ def fused_kernels(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     }[name].split()  # fmt: skip
     taken |= {letter: sizes[letter] for letter in letters if letter in sizes}
     if name == "mla" and "R" not in sizes:
-        raise Unanswered("no time is predicted of mla without a shared key (size R)")
+        raise NoKernel("no time is predicted of mla without a shared key (size R)")
     if name in ("self-attention", "kda"):
         taken["h"] = sizes.get("h", sizes["d"] // sizes["n"])
     if name == "self-attention":
@@ -233,8 +243,6 @@ def _kernel(case: Case, name: str, when: str) -> str:
         usual = "absorbed" if when == "decode" else "expanded"
         absorbed = "absorbed " if case.form == "absorbed" and when == "prefill" else ""
         if case.form not in (usual, "absorbed"):
-            raise Unanswered(
-                f"the form {case.form} has no kernel: choose {case.mixer.name}:{usual}"
-            )
+            raise NoKernel(f"the form {case.form} has no kernel: choose {case.mixer.name}:{usual}")
         return f"{when} {absorbed}{FUSED[name]}"
     return f"{when} {FUSED[name]}"

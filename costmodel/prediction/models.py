@@ -15,9 +15,9 @@ from costmodel.networks.blocks import ONE, Use
 from costmodel.networks.held import Holding
 from costmodel.networks.part_costs import part_sizes
 from costmodel.prediction.boards import Board
-from costmodel.prediction.calls import Calls
+from costmodel.prediction.calls import Counted
 from costmodel.prediction.columns import limits
-from costmodel.prediction.families import family_of
+from costmodel.prediction.families import SMALL, family_of
 from costmodel.prediction.kernels import Work
 from costmodel.prediction.layers import Step, chooses_weights, predicted_steps, products
 from costmodel.prediction.predict import fit_for, power
@@ -29,23 +29,6 @@ STAGES: Mapping[str, str] = {"prefill": "prefill", "decode": "inference"}
 """Stage of a prediction -> the stage in which a network's parts are asked."""
 LATENCY = "latency"
 """What binds a call whose time is mostly none of its limits': launches, tails, idle units."""
-
-
-SMALL = "decode Mamba-2 convolution"
-"""The kernel whose launch and share of the bandwidth the floors take: of those with a family, the
-kernel that is the most like one that reads entries and writes as many."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counted(Calls):
-    """Calls whose work is given, of a kernel that `KERNELS` lacks: their power follows from it."""
-
-    counted: Work
-
-    @cached_property
-    def work(self) -> Work:
-        """The work of each call."""
-        return self.counted
 
 
 @dataclass(frozen=True)

@@ -358,6 +358,7 @@ class Case:
         baseline: returns the case that ratios divide by, or raises Unanswered.
         ties: with `symbolic`, size -> the size that is not given and takes its place in formulas.
         board: the board (`prediction.boards.Board`) whose figures some columns need; None without.
+        implementation: the module whose time is predicted; "" for kernels, else the first module.
     """
 
     about: Answers
@@ -370,6 +371,7 @@ class Case:
     baseline: Callable[[Case], Case] | None = None
     ties: Mapping[str, str] = field(default_factory=dict)
     board: object | None = None
+    implementation: str = ""
 
     @property
     def mixer(self) -> Mixer:

@@ -20,7 +20,6 @@ from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.question import (
-    FORWARD,
     FOUND,
     Case,
     Dtypes,
@@ -212,8 +211,8 @@ class Explanation:
 
     def _limits(self, phase: str) -> Iterator[Part]:
         """Yield, if a board is asked for, a sentence with the least time on the board and the
-        seconds of each limit (arithmetic, memory) alone, or why there is none; in a forward pass
-        also the predicted time and its constants."""
+        seconds of each limit (arithmetic, memory) alone, or why there is none; then the predicted
+        time and its constants."""
         if self.on is None:
             return
         occasion = f"{OCCASIONS[phase]}, with {self.dtypes.caption}"
@@ -230,8 +229,6 @@ class Explanation:
             f"{lead}at least {1e6 * found[largest]:.4g} us, bound by {largest}; alone take {each}."
         )
         yield Paragraph((text,))
-        if phase not in FORWARD:
-            return
         try:
             for sentence in prediction_sentences(case):
                 yield Paragraph((f"{sentence[:1].upper()}{sentence[1:]}.",))

@@ -68,6 +68,7 @@ class Request:
         optimiser: the optimiser whose state a training step holds; None if none is named.
         own: mixer -> the forms that its names in the request have, as NAME:FORM; None for `form`.
         board: the board whose figures the columns of a board need.
+        implementation: the module whose times are predicted; "" for kernels, else the first one.
     """
 
     mixers: tuple[Mixer, ...]
@@ -84,6 +85,7 @@ class Request:
     optimiser: str | None = None
     own: Mapping[Mixer, Sequence[str | None]] = field(default_factory=dict)
     board: Board | None = None
+    implementation: str = ""
 
 
 def with_forms(typed: Sequence[str | Mixer]) -> dict[Mixer, list[str | None]]:
@@ -380,6 +382,7 @@ def _rows(
                 baseline=baseline(request),
                 ties=open_ties,
                 board=request.board,
+                implementation=request.implementation,
             )
         )
     return rows

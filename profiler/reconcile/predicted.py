@@ -17,24 +17,32 @@ step after step, which takes longer than a weight's bytes where a product has fe
 one row times 2048 by 2048 weights takes 6.7 us on H100, and one row times 2048 by 256 weights, an
 eighth of the bytes, 5.2 us (published calls).
 
+Of a GPU that is known by its datasheet alone, constants that were fitted to published calls stand
+for what the datasheet leaves out: the launch of a small kernel (`families.SMALL`), of which a share
+is left among other kernels, its share of the bandwidth, with the interval of its family, and the
+share of the peak that products reach.
+
 A record holds the totals over the calls of one operation, so that each call has the average bytes.
-Without a measured rate of narrow matrices, the dense peak stands in; without one of new arrays or
-of the cache, the memory's bandwidth; without a rate of chosen entries, these take no time.
+Without a measured rate of narrow matrices, the dense peak stands in; without one of matrices in
+fp32, that of the vector units; without one of new arrays or of the cache, the memory's bandwidth;
+without a rate of chosen entries, these take no time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import Board
-from costmodel.prediction.calls import Calls
+from costmodel.prediction.calls import Calls, Counted
 from costmodel.prediction.columns import NO_BOARD
-from costmodel.prediction.layers import FITTED
-from costmodel.prediction.predict import predict
+from costmodel.prediction.families import AMONG_KERNELS, SMALL, family_of
+from costmodel.prediction.kernels import Work
+from costmodel.prediction.layers import FITTED, Step
+from costmodel.prediction.predict import Fit, Prediction, energy, fit_for, predict
 from costmodel.questions.question import BYTES
 from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.forward_rules import CONTRACTIONS
@@ -56,18 +64,8 @@ ONE_BY_ONE = {
 def predicted_s(
     dispatch: Mapping[str, Any], dtype: str, on: Board | None, compiled: bool = False
 ) -> float:
-    """Predict the seconds of a call, as the sum over the operations that torch dispatches.
-
-    Args:
-        dispatch: the counts of dispatched operations (`DispatchCounts`), as JSON values.
-        dtype: the type of the entries.
-        on: the board, best a measured one; datasheets state rates that no kernel reaches.
-        compiled: whether torch.compile made the call's kernels.
-
-    Raises:
-        Unanswered: no board is given, the board lacks a figure, the call is compiled, or the work
-            of an operation is not counted.
-    """
+    """The predicted seconds of a call: the sum over its `steps`. `compiled`: whether torch.compile
+    made the call's kernels, which is Unanswered; other arguments and errors as for `steps`."""
     if on is None:
         raise Unanswered(NO_BOARD)
     if compiled:
@@ -75,6 +73,21 @@ def predicted_s(
             "times are predicted for the operations that torch dispatches, and a compiled call has "
             "kernels of its own: measure without --compile"
         )
+    return sum(step.seconds for step in steps(dispatch, dtype, on))
+
+
+def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
+    """The operations that torch dispatches in a call, except views, each with the predicted seconds
+    and joules of all its calls.
+
+    Args:
+        dispatch: the counts of dispatched operations (`DispatchCounts`), as JSON values.
+        dtype: the type of the entries.
+        on: the board, best a measured one; datasheets state rates that no kernel reaches.
+
+    Raises:
+        Unanswered: the board lacks a figure, or the work of an operation is not counted.
+    """
     if dispatch["unknown"]:
         raise Unanswered(f"the work of {', '.join(dispatch['unknown'])} is not counted")
     if sum(op.get("calls", 0) for op in dispatch["by_op"].values()) < dispatch["launched"]:
@@ -82,14 +95,15 @@ def predicted_s(
             "the record does not hold the work of each operation of torch: measure again"
         )
     try:
-        return sum(taken_s(name, op, dtype, on) for name, op in dispatch["by_op"].items())
+        found = [step_of(name, op, dtype, on) for name, op in dispatch["by_op"].items()]
     except BoardError as reason:
         raise Unanswered(str(reason)) from None
+    return [step for step in found if step is not None]
 
 
-def taken_s(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> float:
-    """The seconds that all calls of one operation of torch (`aten::mm`) take on a board: 0 for a
-    view. `op`: the totals of these calls.
+def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | None:
+    """All calls of one operation of torch (`aten::mm`) on a board; None for a view. `op`: the
+    totals of these calls.
 
     Raises:
         BoardError: the board has no figure that is needed.
@@ -99,14 +113,27 @@ def taken_s(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> float:
     calls: int = op["calls"]
     operation = name.removeprefix("aten::").removesuffix("_")  # in place as out of place
     if operation == UNSEEN_VIEW or (not moved and not sum(ops.values())):
-        return 0.0
+        return None
     if operation in OF_TWO_MATRICES and dtype in FITTED and "sms" in on.figures:
-        return calls * product_s(op, dtype, on)
-    arithmetic = ops.pop("exp") / on["special"]
+        work = Calls("gemm", product(op, dtype), dtype)
+        return _step(name, "gemm", calls, work, predict(work, on, repeated=True), on)
+    products = ops["mul"] + ops["add"] if operation in PRODUCTS else 0
+    counted = (np.array([x / calls]) for x in (products, ops["exp"], moved))
+    own = Counted("", {}, dtype, counted=Work(*counted))
+    arithmetic, exponentials = 0.0, ops.pop("exp")
+    if exponentials:
+        arithmetic += exponentials / on["special"]
+    small = _fit(SMALL, on) if "sms" in on.figures else None
+    alone = small is not None and "kernel_time" not in on.figures  # of the board, the datasheet
     if operation in PRODUCTS:
-        shape = "narrow" if f"narrow.{dtype}" in on.figures else "matrix"
-        arithmetic += (ops.pop("mul") + ops.pop("add")) / on[f"{shape}.{dtype}"]
-    arithmetic += sum(ops.values()) / (on[f"vector.{dtype}"] / 2)
+        shapes = [x for x in ("narrow", "matrix", "vector") if f"{x}.{dtype}" in on.figures]
+        share = _fit("gemm", on).constants["peak"] if alone else 1.0
+        rate = on[f"{[*shapes, 'matrix'][0]}.{dtype}"]
+        arithmetic += (ops.pop("mul") + ops.pop("add")) / (share * rate)
+    if others := sum(ops.values()):
+        # entries in two bytes are computed in fp32 where their type has no rate of its own
+        unit = next((x for x in (dtype, "fp32") if f"vector.{x}" in on.figures), dtype)
+        arithmetic += others / (on[f"vector.{unit}"] / 2)
     beyond = calls * max(moved / calls - on["l2_bytes"], 0)
     new = min(beyond, op["bytes_written"]) if "allocation" in on.figures else 0
     movement = (beyond - new) / on["memory_bandwidth"]
@@ -116,22 +143,56 @@ def taken_s(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> float:
     one_by_one = 0.0
     if operation in ONE_BY_ONE and "selection" in on.figures:
         one_by_one = float(op["bytes_written"]) / BYTES[dtype] / on["selection"]
-    start = calls * on["kernel_time"] if "kernel_time" in on.figures else 0.0
-    return start + max(arithmetic, movement, one_by_one)
+    starts = np.full(3, on["kernel_time"] if "kernel_time" in on.figures else 0.0)
+    if small is not None and alone:
+        starts = small.constants["start"] * 1e-6 * np.array([0, AMONG_KERNELS, 1])
+        movement /= small.constants["bandwidth"]
+    low, high = (np.nan, np.nan) if small is None else small.interval
+    taken = starts + max(arithmetic, movement, one_by_one) / calls
+    least, seconds, most = np.split(taken * np.array([low, 1, high]), 3)
+    ends = least, most
+    joules = energy(own, on, seconds, *ends) if _has_power(dtype, on) else (None, None, None)
+    return _step(name, SMALL, calls, own, Prediction(seconds, *ends, *joules), on)
 
 
-def product_s(op: Mapping[str, Any], dtype: str, on: Board) -> float:
-    """The seconds of the average call among products (l, d) by (d, f) with the totals `op`: d is
-    multiplications over results, l + f entries read over d, and l times f results.
+def _fit(kernel: str, on: Board) -> Fit:
+    """The constants of a kernel's family for a board; BoardError if there are none."""
+    family = family_of(kernel, "")
+    assert family is not None, kernel
+    return fit_for(family, on.name)
 
-    Raises:
-        BoardError: the board has no figure that is needed.
-    """
+
+def _has_power(dtype: str, on: Board) -> bool:
+    """Whether a board has the figures from which its power follows."""
+    return {"power_limit", "sms", f"matrix.{dtype}"} <= {*on.figures}
+
+
+def _step(name: str, like: str, calls: int, work: Calls, one: Prediction, on: Board) -> Step:
+    """The step of `calls` equal calls of an operation, from the prediction of one call and its
+    work; `like`: the kernel whose family has the constants."""
+
+    def total(each: Any) -> float:
+        return float("nan") if each is None else calls * float(each[0])
+
+    limits = {"memory": calls * float(work.movement(on)[0])}
+    if work.work.products[0]:
+        rate = on[f"{'matrix' if f'matrix.{work.dtype}' in on.figures else 'vector'}.{work.dtype}"]
+        limits["products"] = calls * float(work.work.products[0]) / rate
+    return Step(
+        f"{calls:,} x {name}",
+        total(one.seconds), total(one.low), total(one.high),
+        total(one.joules), total(one.joules_low), total(one.joules_high),
+        limits, like,
+    )  # fmt: skip
+
+
+def product(op: Mapping[str, Any], dtype: str) -> Mapping[str, Any]:
+    """The sizes, letter -> array (1,), of the average call among products (l, d) by (d, f) with the
+    totals `op`: d is multiplications over results, l + f entries read over d, and l times f
+    results."""
     results = op["bytes_written"] / BYTES[dtype] / op["calls"]
     depth = op["operations"]["mul"] / op["calls"] / results
     both = op["bytes_read"] / BYTES[dtype] / op["calls"] / depth
-    # from the sum and the product of l and f: f is the larger root of z² - (l + f) z + l f
     columns = (both + max(both**2 - 4 * results, 0) ** 0.5) / 2
     sizes = {"l": results / columns, "d": depth, "f": columns}
-    calls = Calls("gemm", {letter: np.array([size]) for letter, size in sizes.items()}, dtype)
-    return float(predict(calls, on, repeated=True).seconds[0])
+    return {letter: np.array([size]) for letter, size in sizes.items()}

@@ -361,7 +361,10 @@ are equal."""
 
 
 def random_values(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
-    """Normal numbers of a shape, in the request's dtype: equal for equal seeds on every device."""
+    """Normal numbers of a shape, in the request's dtype: equal for equal seeds on every device; no
+    numbers on the meta device."""
+    if request.device == "meta":
+        return torch.empty(shape, dtype=DTYPES[request.dtype], device="meta")
     generator = torch.Generator().manual_seed(request.seed * 1000 + stream)
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
     return values.to(device=request.device, dtype=DTYPES[request.dtype])

@@ -18,7 +18,7 @@ from costmodel.prediction.boards import board
 from costmodel.prediction.columns import NO_BOARD
 from profiler.counting.dispatch import count_dispatch
 from profiler.reconcile.ladder import ladders
-from profiler.reconcile.predicted import predicted_s
+from profiler.reconcile.predicted import predicted_s, steps
 from profiler.records.store import append
 from profiler.sweep.session import recorded
 from tests import printing
@@ -93,6 +93,7 @@ def work_of(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> dict[str, Any]:
     return found
 
 
+ENDS = ("low", "seconds", "high")
 X, Y, Z = (3, 5), (5, 7), (2, 3, 5)
 PRODUCTS = 3 * 7 * (5 + 4)
 """Multiplications and additions of X @ Y."""
@@ -165,3 +166,9 @@ def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
         least = 0.7 if "mla" in mixer else 0.84
         assert least < cost["predicted_s"] / cost["latency_graph_s"] < 1.01
         assert cost["predicted_s"] < cost["latency_s"] / 4
+    # by the datasheet, with constants of other boards but for the launch among kernels
+    for one in recorded([folder / "shipped.jsonl"])[0]:
+        found_ = steps(one.counts["dispatch"], one.dtype, board("h100"))
+        low, seconds, high = (sum(getattr(x, end) for x in found_) for end in ENDS)
+        assert low < one.readings["latency_graph"].value < high
+        assert 0.68 < seconds / one.readings["latency_graph"].value < 1

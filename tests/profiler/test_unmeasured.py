@@ -1,0 +1,115 @@
+"""Does a table predict, of a module that nobody runs, what reconcile predicts of its record?"""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+import costmodel as cm
+import profiler  # noqa: F401 - its modules have predicted times
+from costmodel.commands.tables import CostRow
+from costmodel.mixers import builtin
+from costmodel.prediction.boards import board
+from costmodel.program.chosen_sizes import combinations, letters_of
+from profiler.modules import implementations
+from profiler.reconcile import unmeasured
+from profiler.reconcile.ladder import ladders
+from profiler.run.measure import count
+from profiler.run.request import Request
+
+SIZES: dict[str, Any] = {"b": 2, "l": 7, "t": 5, "d": 6, "n": 3, "g": 1, "k": 2}
+TIMES = ["predicted_time", "predicted_low", "predicted_high", "predicted_energy"]
+
+
+def row(mixer: str, on: str, phase: str, **options: Any) -> CostRow:
+    """The row of a table with the columns `TIMES`, in bf16 unless `options` name another dtype."""
+    (found,) = cm.table(
+        mixer, board=on, phase=phase, columns=TIMES, **{"dtype": "bf16", **SIZES, **options}
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mixer", "module", "phase"),
+    [
+        ("deltanet", "recurrent", "training"),
+        ("deltanet", "recurrent", "inference"),
+        ("she", "conv", "backward"),
+        ("self-attention+grouped", "sdpa", "training"),  # a fused operation, which no CPU runs
+        ("self-attention+grouped", "sdpa", "training-step"),
+    ],
+)
+def test_a_table_predicts_what_reconcile_predicts(mixer: str, module: str, phase: str) -> None:
+    subject = builtin(mixer)
+    given = {letter: (size,) for letter, size in SIZES.items()}
+    (sizes,) = combinations(letters_of(subject, phase), given, subject)
+    request = Request(subject, implementations(subject)[module], sizes, phase, "bf16")
+    (found,), _ = ladders([count(request)], board("h100"))
+    asked = row(mixer, "h100", phase, impl=module)
+    assert asked["predicted_time"] == ceil(1e9 * found.rungs["5"]["predicted_s"])
+    assert asked["predicted_low"] < asked["predicted_time"] < asked["predicted_high"]
+    assert asked["predicted_energy"] > 0
+
+
+def test_the_first_module_of_a_form_stands_for_a_mixer_without_kernels() -> None:
+    plain = row("she", "h100", "training")
+    assert (
+        plain["predicted_time"] == row("she", "h100", "training", impl="direct")["predicted_time"]
+    )
+    # where kernels are known they are taken, unless a module is named
+    kernels, module = (row("mha", "h100", "inference", impl=impl) for impl in ("", "explicit"))
+    assert kernels["predicted_time"] != module["predicted_time"]
+    document = repr(cm.table(["she", "mha"], board="h100", phase="inference", columns=TIMES[:1],
+                             dtype="bf16", **SIZES))  # fmt: skip
+    told = " ".join(document.split())
+    assert "predicted of the modules she direct: " in told and "predicted: each linear map" in told
+
+
+@pytest.mark.parametrize(
+    ("mixer", "phase", "options", "said"),
+    [
+        (
+            "she",
+            "training",
+            {"impl": "fft"},
+            "no module executes the form direct here: fft executes",
+        ),
+        ("she", "training", {"impl": "sdpa"}, "no implementation 'sdpa': she has direct,"),
+        ("linformer", "inference", {}, "not causal"),
+        ("she", "training", {"dtype": "bf16", "state_dtype": "fp32"}, "one element type, bf16"),
+        ("she", "backward", {"loss": "cross-entropy"}, "all gradients from that of its output"),
+        ("she", "training", {"form": "fft"}, "torch.fft has no transform in torch.bfloat16"),
+    ],
+)
+def test_a_module_without_a_predicted_time_has_a_reason(
+    mixer: str, phase: str, options: dict[str, Any], said: str
+) -> None:
+    found = row(mixer, "h100", phase, **options)
+    assert found["predicted_time"] is None and said in found.reasons["predicted_time"]
+
+
+def test_a_module_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unmeasured, "MOST", 11)
+    found = row("deltanet", "h100", "training", l=13)
+    assert "more than 11 operations" in found.reasons["predicted_time"]
+
+
+def test_a_board_that_is_no_gpu_predicts_without_an_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        "[[figures]]\nlabel = 'measured'\nsource = 'a test'\nspecial = 1e9\nclock = 1e9\n"
+        "memory_bandwidth = 1e9\nl2_bytes = 1e9\nmatrix = { fp32 = 1e8 }\nvector = { fp32 = 1e8 }\n"
+    )
+    found = row("she", str(mine), "training", dtype="fp32")
+    assert found["predicted_time"] > 0 and "no interval of single" in found.reasons["predicted_low"]
+    assert cli.run(["table", "she", "--impl", "conv"]) == 2
+    assert "add --board" in capsys.readouterr().err
+    assert cli.run(["explain", "she", "--board", "h100", "--dtype", "bf16", "--l", "7"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "of the module direct, nine of ten between" in told and "Of a small kernel's" in told
