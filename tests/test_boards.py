@@ -246,11 +246,21 @@ def test_a_time_that_is_not_predicted_has_a_reason(
         name = "she" if "form" in options else "mha"
         (row,) = cm.table(name, columns=["predicted_time", "floor"], phase="inference", **options)
         assert row["predicted_time"] is None and any(said in why for why in row.reasons.values())
+    # a board without a rate of exponentials: only formulas with exponentials need the rate
+    names = ["gqa", "mla:absorbed", "mamba-2", "gdn", "kda"]
+    tokens, prompts = (
+        cm.table(names, board="mi300x", dtype="bf16", phase=phase, columns="predicted_time,floor")
+        for phase in ("inference", "training")
+    )
+    assert all(row["predicted_time"] > 0 and row["floor"] is None for row in tokens)
+    refused = [row["mixer"] for row in prompts if row["predicted_time"] is None]
+    assert refused == ["self-attention+grouped", "mla"]
+    assert "mi300x has no figure 'special'" in prompts[0].reasons["predicted_time"]
     monkeypatch.setattr(columns, "OF_MODULES", [])  # as before `import profiler`
     (row,) = cm.table("she", board="h100", columns="predicted_time", phase="training", dtype="bf16")
     why = row.reasons["predicted_time"]
     assert why.startswith("no time is predicted of she: expected self-attention, mla")
-    assert why.endswith("and after import profiler each mixer that has a module")
+    assert why.endswith("; after import profiler, other mixers by their modules")
     with pytest.raises(TableError, match="need board, such as board h100"):
         cm.table("she", columns="floor")
 

@@ -104,8 +104,8 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
             return "", predicted_steps(case, on)
     except NoKernel as reason:
         if not OF_MODULES:
-            also = "and after import profiler each mixer that has a module"
-            raise Unanswered(f"{reason}, {also}") from None
+            also = "after import profiler, other mixers by their modules"
+            raise Unanswered(f"{reason}; {also}") from None
     except BoardError as error:
         raise Unanswered(str(error)) from None
     return OF_MODULES[0](case)

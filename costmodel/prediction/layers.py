@@ -97,7 +97,8 @@ def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) ->
     )
     ends = float(one.low[0]), float(one.high[0])
     limits = {"products": float(calls.arithmetic(on)[0]), "memory": float(calls.movement(on)[0])}
-    if exponentials := float(calls.work.exponentials[0]):
+    exponentials = float(calls.work.exponentials[0])
+    if exponentials and "special" in on.figures:  # else the formula of the kernel does without
         limits["exponentials"] = exponentials / on["special"]
     return Step(kernel, float(one.seconds[0]), *ends, joules, least, most, limits)
 
