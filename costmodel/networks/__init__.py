@@ -38,6 +38,7 @@ from costmodel.networks.training import RECOMPUTE
 from costmodel.program.adapters import adapted
 from costmodel.questions.parameters import parameters
 from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import LETTERS
 
 
 def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) -> Network:
@@ -160,6 +161,9 @@ def exchanged(
         layers: numbers of layers, counted from 1; None: every layer with the mixer OLD.
         number: the number of layers.
 
+    Sizes of the new mixer that neither braces nor the network give are those of the mixer that
+    layers lose, such as its heads, or else the catalogue's defaults.
+
     Raises:
         ModelError: one option without the other, no number of layers, a text that is none of
             these, or a layer that lacks the mixer; UnknownMixer: no such mixer.
@@ -173,10 +177,7 @@ def exchanged(
         raise ModelError(f"--replace '{typed}': expected OLD=NEW, such as self-attention=mamba-2")
     if number is None:
         raise ModelError("--replace needs a number of layers: give --L")
-    mixer = load_mixer(new)
-    sizes = {letter: Poly.of(value) for letter, value in mixer.given.items()}
-    use = Use(mixer.origin, mixer, sizes=sizes)
-    blocks = described.decoder.blocks
+    mixer, blocks = load_mixer(new), described.decoder.blocks
     having = [
         k + 1
         for k in range(number)
@@ -186,7 +187,16 @@ def exchanged(
         there = dict.fromkeys(s.part.mixer.base for block in blocks for s in block.sublayers)
         raise ModelError(f"--replace {old}: no layer has such a part, but {', '.join(there)}")
     asked = having if layers is None else layer_numbers("--layers", layers)
-    return described.exchanged(old, use, asked, number)
+    old_sizes = next((s.part.sizes for block in blocks for s in block.sublayers
+                      if s.part.mixer.base == old), {})  # fmt: skip
+    own = {x: mixer.letter(x).default for x in mixer.letters
+           if x not in LETTERS or x in old_sizes}  # fmt: skip
+    own |= {x: size.constant() for x, size in old_sizes.items() if x in own}
+    own = {x: value for x, value in own.items() if x not in described.sizes} | {**mixer.given}
+    braces = ",".join(f"{x}={value}" for x, value in own.items() if value is not None)
+    mixer = load_mixer(new.partition("{")[0] + (f"{{{braces}}}" if braces else ""))
+    sizes = {letter: Poly.of(value) for letter, value in mixer.given.items()}
+    return described.exchanged(old, Use(mixer.origin, mixer, sizes=sizes), asked, number)
 
 
 def layer_numbers(option: str, typed: str) -> list[int]:

@@ -89,3 +89,14 @@ def test_the_table_says_what_changes() -> None:
 def test_exchanges_that_are_refused(words: str, sentence: str) -> None:
     result = CliRunner().invoke(app, ["model", *words.split()])
     assert isinstance(result.exception, ModelError) and sentence in str(result.exception)
+
+
+def test_sizes_that_nobody_gives_are_those_of_the_lost_mixer_or_defaults(tmp_path: Path) -> None:
+    """Llama has 32 heads in its attention alone, and no option of a network gives P or G."""
+    described = read(tmp_path, LLAMA).described
+    for typed, label in (
+        ("mamba-2", "mamba-2{n=32,P=64,G=1}"),
+        ("mamba-2{P=8}", "mamba-2{n=32,P=8,G=1}"),
+    ):
+        found = networks.exchanged(described, f"self-attention={typed}", "2", 32)
+        assert found is not None and found.mixers[1] == label
