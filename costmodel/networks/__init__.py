@@ -187,12 +187,15 @@ def exchanged(
         there = dict.fromkeys(s.part.mixer.base for block in blocks for s in block.sublayers)
         raise ModelError(f"--replace {old}: no layer has such a part, but {', '.join(there)}")
     asked = having if layers is None else layer_numbers("--layers", layers)
-    old_sizes = next((s.part.sizes for block in blocks for s in block.sublayers
-                      if s.part.mixer.base == old), {})  # fmt: skip
-    own = {x: mixer.letter(x).default for x in mixer.letters
-           if x not in LETTERS or x in old_sizes}  # fmt: skip
-    own |= {x: size.constant() for x, size in old_sizes.items() if x in own}
-    own = {x: value for x, value in own.items() if x not in described.sizes} | {**mixer.given}
+    lost: Mapping[str, Poly] = next(
+        (s.part.sizes for block in blocks for s in block.sublayers if s.part.mixer.base == old), {}
+    )
+    own: dict[str, object] = {
+        x: lost[x] if x in lost else mixer.letter(x).default
+        for x in mixer.letters
+        if (x in lost or x not in LETTERS) and x not in described.sizes
+    }
+    own |= mixer.given
     braces = ",".join(f"{x}={value}" for x, value in own.items() if value is not None)
     mixer = load_mixer(new.partition("{")[0] + (f"{{{braces}}}" if braces else ""))
     sizes = {letter: Poly.of(value) for letter, value in mixer.given.items()}
