@@ -81,7 +81,7 @@ def test_costs_and_gradients_equal_their_execution(name: str, loss: str) -> None
 OTHERS = ("recompute=all", "only=inputs", "safe-softmax", "dense")
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("name", "other", "loss"),
     [

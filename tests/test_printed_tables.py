@@ -334,7 +334,7 @@ READ_BACK = (
 )
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(5)
 @pytest.mark.parametrize(("mixer", "format_"), [*zip(names(), cycle(["csv", "latex"]))])
 def test_what_is_printed_of_a_mixer_is_read_back(
     mixer: str, format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],

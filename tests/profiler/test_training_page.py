@@ -79,7 +79,7 @@ PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31)
 MODULES = [(name, module) for name in names() for module in implementations(cm.mixer(name))]
 
 
-@pytest.mark.grid(len(MODULES) * 10)
+@pytest.mark.grid
 @pytest.mark.parametrize(("name", "module"), MODULES)
 def test_what_is_traced_of_every_module_is_up_to_date(name: str, module: str) -> None:
     """With --grid alone."""
