@@ -156,12 +156,14 @@ def prediction_sentences(case: Case) -> Iterator[str]:
 
 
 def _known(number: float, case: Case, what: str) -> float:
-    """A predicted number; Unanswered for nan, which stands for an interval or an energy without
-    evidence."""
+    """A predicted number; Unanswered for nan, an interval or an energy of an operation for which
+    the board lacks a figure."""
     if isnan(number):
+        on = board_of(case)
+        dtype = case.dtypes.activations if case.dtypes else "fp32"
+        missing = next(x for x in ("sms", f"matrix.{dtype}") if x not in on.figures)
         raise Unanswered(
-            f"no {what} of single operations is predicted on {board_of(case).name}: the constants "
-            "are those of GPUs (figure 'sms'), in types of which the board has a rate of matrices"
+            f"board {on.name} has no figure '{missing}', which the {what} of an operation needs"
         )
     return number
 

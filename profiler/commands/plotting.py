@@ -58,8 +58,8 @@ def plot(
         str | None,
         typer.Option(
             "--kind",
-            help="Of mixers: curves, winners, floors. Of records: measured, waterfall, roofline, "
-            "floors.",
+            help="Of mixers: curves, winners, floors. Of records: measured, waterfall, floors, "
+            "roofline (of published calls: python -m benchmarks.published_kernels FOLDER --plot).",
         ),
     ] = None,
     by: Annotated[

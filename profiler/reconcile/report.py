@@ -122,7 +122,8 @@ OF_FLOOR = Note((
     "compulsory bytes, span or launches, whose time is estimated and no lower bound; reached: the "
     "floor as a share of the time, above 100 % where caches hold what the floor moves through "
     "memory; predicted: the operations that torch dispatches, one after the other, each the "
-    "board's least time of a kernel and then the longer of its arithmetic at the board's rates and "
+    "board's least time of a kernel (by a GPU's datasheet, what is left of a small kernel's launch "
+    "among other kernels) and then the longer of its arithmetic at the board's rates and "
     "its bytes at the bandwidth of the last cache (beyond the cache, of the memory); matrix "
     "products of a GPU as in --columns predicted_time; the host's launches and span are left out, "
     "so predicted may be less than the floor",

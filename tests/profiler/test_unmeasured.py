@@ -107,7 +107,7 @@ def test_a_board_that_is_no_gpu_predicts_without_an_interval(
         "memory_bandwidth = 1e9\nl2_bytes = 1e9\nmatrix = { fp32 = 1e8 }\nvector = { fp32 = 1e8 }\n"
     )
     found = row("she", str(mine), "training", dtype="fp32")
-    assert found["predicted_time"] > 0 and "no interval of single" in found.reasons["predicted_low"]
+    assert found["predicted_time"] > 0 and "no figure 'sms'" in found.reasons["predicted_low"]
     assert cli.run(["table", "she", "--impl", "conv"]) == 2
     assert "add --board" in capsys.readouterr().err
     assert cli.run(["explain", "she", "--board", "h100", "--dtype", "bf16", "--l", "7"]) == 0
