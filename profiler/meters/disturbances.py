@@ -326,9 +326,14 @@ def switches_and_faults() -> tuple[int, int]:
 def thread_times(tasks: Path = Path("/proc/self/task")) -> Threads:
     """Thread id -> nanoseconds that the thread of this process ran, and waited for a processor,
     from Linux's scheduler (proc(5), schedstat); on other systems one entry, in which all time that
-    the process does not run is waiting time."""
+    the process does not run is waiting time.
+
+    The scheduler counts the running time at its next tick, some milliseconds later; for the calling
+    thread, reading the thread's clock makes the scheduler count at once.
+    """
     found: dict[int, ThreadTime] = {}
     try:
+        time.thread_time_ns()
         for thread in tasks.iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 ran, waited, _ = (thread / "schedstat").read_text(encoding="ascii").split()

@@ -244,6 +244,21 @@ def test_threads_are_asked_of_linux_and_elsewhere_the_process(tmp_path: Path) ->
     assert elsewhere.ran_ns > 0
 
 
+def test_the_scheduler_is_made_to_count_before_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a call that ran since the last tick, some milliseconds ago, did not run."""
+    (tmp_path / "7").mkdir()
+
+    def count(ran: int = 11) -> int:
+        (tmp_path / "7" / "schedstat").write_text(f"{ran} 3 2\n", encoding="ascii")
+        return ran
+
+    count(5)
+    monkeypatch.setattr("time.thread_time_ns", count)
+    assert thread_times(tmp_path) == {7: (11, 3)}
+
+
 def seen_of(*threads: dict[int, ThreadTime], aside: bool = False) -> BlockObservation:
     """What a watch sees whose threads used this at its looks."""
     told = iter(threads)
