@@ -10,20 +10,24 @@ which holds them a little more often than the truth. What changes more slowly th
 take, such as another load of the machine, is in no interval: how far the processes' medians lie
 apart is told beside the widths.
 
-On a busy machine a time is an estimate between two ends. Twice as many processes as there are
-processors spin while a fresh process times the call; processes before and after time it on the
-machine as it is, whose quiet times the estimate's ends should hold.
+With `--busy`: on a busy machine a time is an estimate between two ends. Twice as many processes as
+there are processors spin while a call is timed as `profile --seconds 1` times it, on one thread and
+on as many as torch takes. Before and after, the call is timed on the machine as it is; the ends of
+the estimate should hold these quiet times.
 
-python -m benchmarks.interval_coverage
+python -m benchmarks.interval_coverage [--busy]
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import torch
 from msgspec import structs
 from scipy import stats
 
@@ -36,20 +40,32 @@ from profiler.compare.verdict import LEVEL, Verdict
 from profiler.host.device import default_device
 from profiler.meters.disturbances import processors
 from profiler.meters.intervals import CONFIDENCE, over_processes
+from profiler.meters.latency import latency
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.grades import QUIET, grade_of, time_words
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
-from profiler.run.plan import Plan
-from profiler.sweep.child import TIME_AGAIN
+from profiler.run.plan import Plan, requests
+from profiler.run.prepare import PreparedCall, prepare
 from profiler.sweep.devices import devices
 from profiler.sweep.points import Point
 from profiler.sweep.processes import processes
 
 PROCESSES = 36
-SPUN = 20
-"""Busy times that are held against quiet ones."""
+BUSY_CALLS = (
+    ("self-attention", "sdpa", {"l": 64, "d": 64, "n": 4}),
+    ("she", "conv", {"l": 32, "d": 32}),
+    ("linear-attention", "cumsum", {"l": 128, "d": 128}),
+    ("she", "direct", {"l": 128, "d": 128}),
+    ("lstm", "explicit", {"l": 128, "d": 128}),
+    ("self-attention", "explicit", {"l": 512, "d": 128}),
+)
+"""Calls of 0.1 to 15 ms, by mixer, implementation and sizes."""
+BUSY_TIMES = 4
+"""Times of each call and number of threads on a busy machine."""
+TRIES = 2
+"""The most times that are taken between two estimates until one is quiet."""
 TOGETHER = 6
 T = TypeVar("T")
 
@@ -60,7 +76,12 @@ SIZES = {"l": (64,), "d": (64,), "n": (4,)}
 def main() -> None:
     """Print shares of intervals that hold what they are of."""
     device = default_device()
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--busy", action="store_true", help="times of a CPU beside spinning work")
     print(environment("torch", "numpy"))
+    if asked.parse_args().busy:
+        of_busy()
+        return
     mixer = cm.mixer("self-attention")
     twice = Plan([(mixer, "sdpa"), (mixer, "sdpa")], given=SIZES, device=device)
     run = Run(candidates(twice), energy=False)
@@ -68,56 +89,68 @@ def main() -> None:
     print(f"{next(iter(run.asked))}, {sizes}, on {device}")
     of_itself(run)
     of_durations(run)
-    if device == "cpu":
-        of_busy(run)
 
 
-def of_busy(run: Run) -> None:
+def of_busy() -> None:
     """Estimates of a busy machine beside what the same machine took before and after."""
-    found: list[tuple[float, float, float]] = []
-    graded: list[str] = []
-    quiet = 0
-    for _ in range(SPUN):
-        before = timed(run)
+    usual = torch.get_num_threads()
+    print(f"{2 * len(processors())} processes spin, beside a load of {os.getloadavg()[0]:.1f}")
+    found: dict[int, list[tuple[Reading, float]]] = {}
+    for mixer, implementation, sizes in BUSY_CALLS:
+        given = {letter: (size,) for letter, size in sizes.items()}
+        plan = Plan([(cm.mixer(mixer), implementation)], given=given, device="cpu")
+        call = prepare(requests(plan)[0])
+        at = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
+        for threads in sorted({1, usual}):
+            torch.set_num_threads(threads)
+            print(f"{mixer} {implementation}, {at}, threads: {threads}")
+            found.setdefault(threads, []).extend(busy_times(call))
+    torch.set_num_threads(usual)
+    for threads, times in found.items():
+        ends = [(r.details["ci_low"], quiet, r.details["ci_high"]) for r, quiet in times]
+        told(f"threads: {threads}: busy interval", ends)
+        if times:
+            apart = statistics.median(high / low for low, _, high in ends)
+            off = statistics.median(r.value / quiet for r, quiet in times)
+            print(f"  its ends lie a factor {apart:.2f} apart (median)")
+            print(f"  its value is {off:.2f} times the quiet time (median)")
+
+
+def busy_times(call: PreparedCall) -> list[tuple[Reading, float]]:
+    """Estimates of a call while others spin, each with the median of the quiet times just before
+    and after; without one, the estimate is printed alone."""
+    found = []
+    before = calm(call)
+    for _ in range(BUSY_TIMES):
         with spinning():
-            busy = timed(run)
-        after = timed(run)
-        calm = [each.value for each in (before, after) if grade_of(each) == QUIET]
-        quiet += len(calm)
-        ends = " to ".join(scaled(busy.details[end], "s") for end in ("ci_low", "ci_high"))
-        graded.append(
-            f"{time_words(busy)}, {ends}, beside {time_words(before)} and {time_words(after)}"
-        )
-        if calm:
-            low, high = busy.details["ci_low"], busy.details["ci_high"]
-            found.append((low, statistics.median(calm), high))
-    print(
-        f"{2 * len(processors())} processes spin; without them {quiet} of {2 * SPUN} runs are quiet"
-    )
-    print("".join(f"  {words}\n" for words in graded), end="")
-    if not found:
-        print("  no run was quiet: nothing is known of what estimates hold")
-        return
-    told("  busy interval", found)
-    print(
-        f"  its ends lie a factor {statistics.median(high / low for low, _, high in found):.2f} "
-        f"apart (median)"
-    )
+            busy = timed(call)
+        after = calm(call)
+        ends = " to ".join(scaled(busy.details[end], "s", 3) for end in ("ci_low", "ci_high"))
+        beside = f"{time_words(before)} and {time_words(after)}"
+        print(f"  {time_words(busy)}, {ends}, beside {beside}", flush=True)
+        quiet = [each.value for each in (before, after) if grade_of(each) == QUIET]
+        found += [(busy, statistics.median(quiet))] if quiet else []
+        before = after
+    return found
 
 
-def timed(run: Run) -> Reading:
-    """The hot latency of the call in a fresh process, as `profile --seconds 1` samples it."""
-    request = next(iter(run.asked.values()))
-    (device, *_) = devices(request.device)
-    starts = processes([device], "cpu", LatencyLimits.within(1), TIME_AGAIN)
-    worker = starts[device.name]()
-    try:
-        worker.begin()
-        found = worker.measure(Point(request), lambda point, what: None)
-    finally:
-        worker.stop()
-    assert isinstance(found, Measurement), found
-    return found.readings["latency"]
+def calm(call: PreparedCall) -> Reading:
+    """The time of a call on the machine as it is: the first quiet one of `TRIES`, or the last."""
+    for _ in range(TRIES):
+        found = timed(call)
+        if grade_of(found) == QUIET:
+            break
+    return found
+
+
+def timed(call: PreparedCall) -> Reading:
+    """The hot latency of a call, as `profile --seconds 1` samples it."""
+    work, reset = call.timed()
+    found = latency(
+        work, reset=reset, reset_is_trivial=call.trivial, limits=LatencyLimits.within(1)
+    )
+    assert isinstance(found, Reading), found
+    return found
 
 
 def of_itself(run: Run) -> None:
