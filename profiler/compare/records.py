@@ -46,8 +46,8 @@ from profiler.compare.verdict import (
 from profiler.host.environment import environment_differences
 from profiler.meters.energy.protocol import SYSTEMATIC
 from profiler.meters.intervals import (
-    LOW,
     block_medians,
+    busy_estimate,
     median_interval,
     no_interval,
     processes_in,
@@ -63,7 +63,7 @@ from profiler.records.grades import (
 )
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED
-from profiler.records.reading import MeasureError, Reading, quantile
+from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words
 from profiler.sweep.session import recorded
 
@@ -210,7 +210,9 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
 
     def value(reading: Reading) -> float:
         """Seconds per call; if any candidate was disturbed, the low quantile for all of them."""
-        return quantile(reading.samples, LOW) if busy else reading.value
+        if not busy:
+            return reading.value
+        return busy_estimate(reading.samples, reading.details.get("alone_s", ()), alone=True)[0]
 
     if any(processes_in(by_round[name][k]) > 1 for name in by_round for k in common):
         unit = PROCESSES

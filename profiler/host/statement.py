@@ -207,8 +207,8 @@ def times(group: Group) -> Iterator[str]:
         estimate = readings_words([r for r in others if not undisturbed(r)])
         busy += [f"{kind} {estimate}"] if estimate else []
     yield said(
-        "Estimates of a busy machine (each a low quantile of short regions, between the least time "
-        "that the call needs and the median of the regions, without a confidence): {}.",
+        "Estimates of a busy machine (each a low quantile of short regions, or of times on a "
+        "processor, from a bound below the least time to the median, without a confidence): {}.",
         "; ".join(busy),
     )
     stopped = Counter(r.details.get("stop_rule", "not recorded") for r in latencies(group))

@@ -32,9 +32,12 @@ CAPPED = "power-capped"
 """The label of a reading during which a power limit held the clock down."""
 MEANT: Mapping[str, str] = {
     INTERRUPTED: "preempted by other programs for more than 5 % of the time: the estimate is the "
-    "fastest tenth of the timed regions; its range, from the least time of a call to the median",
+    "fastest tenth of the timed regions or, for one thread, of the times on a processor; its "
+    "range, from three quarters of the least time (preempted calls find cold caches) to the median",
     ONE_THREAD: "timed on one thread, because several would wait for the preempted thread; the "
-    "interval begins at the time of one thread divided by the number of threads",
+    "interval begins at the time of one thread divided by the number of threads, and nothing here "
+    "tells how much several gain: with OMP_NUM_THREADS=1 the call is of one thread, and the "
+    "interval narrow",
     CAPPED: "at its power limit a chip lowers its clock, depending on the numbers in the data: the "
     "times hold for random numbers",
 }

@@ -1,9 +1,9 @@
 """Candidates timed in turns, round after round; rounds under heat are repeated.
 
 A visit to a candidate is one short block of samples (`sampler.py`), so that the visits of a round
-are close in time, and returns a low quantile of its regions: preemption only lengthens regions, so
-the fastest regions of all candidates are equally undisturbed, and no visit is dropped for
-preemption. Heat is judged among a candidate's own visits, as candidates may run at different
+are close in time, and returns the value of a busy time (`busy_estimate`): preemption only lengthens
+regions, so the fastest regions of all candidates are equally undisturbed, and no visit is dropped
+for preemption. Heat is judged among a candidate's own visits, as candidates may run at different
 clocks. A visit under heat is repeated at once; if the heat stays, the whole round is repeated.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from profiler.meters.disturbances import NOTICED, DisturbanceLog
-from profiler.meters.intervals import LOW
+from profiler.meters.intervals import busy_estimate
 from profiler.meters.latency import calls_in_turn
 from profiler.meters.sampler import (
     COOLING_S,
@@ -28,7 +28,6 @@ from profiler.meters.sampler import (
 )
 from profiler.meters.timers import Call, do_nothing
 from profiler.records.grades import BUSY, QUIET
-from profiler.records.reading import quantile
 
 VISIT = LatencyLimits(min_blocks=1, regions=50, min_seconds=0.05, max_seconds=0.1)
 """The limits of a visit: regions that begin within a twentieth of a second."""
@@ -75,9 +74,10 @@ class Visitor:
         return BUSY if self.waiting and statistics.median(self.waiting) > NOTICED else QUIET
 
     def __call__(self) -> float:
-        """Time one visit to the candidate: the seconds per call, a low quantile of a block of timed
-        regions. An untimed call comes first, as the caches hold what the other candidates read.
-        Raises Disturbed: the clock stayed held down."""
+        """Time one visit to the candidate: seconds per call, of a block of timed regions a low
+        quantile, or the time on the processor (`busy_estimate`). An untimed call comes first, as
+        the caches hold what the other candidates read. Raises Disturbed: the clock stayed held
+        down."""
         timer = self.setting.timer
         for _ in range(ATTEMPTS):
             timer.several_s(self.call, 1, lambda: True, self.prepare)  # the untimed call
@@ -88,7 +88,7 @@ class Visitor:
             if not found.heat:
                 self.log.keep(found.seen)
                 self.waiting.append(found.waiting)
-                return quantile(found.samples, LOW)
+                return busy_estimate(found.samples, found.alone_s, alone=True)[0]
             self.log.leave_out(found.heat)
             self.setting.pause(COOLING_S)
         raise Disturbed(found.heat)

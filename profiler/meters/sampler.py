@@ -24,6 +24,7 @@ from profiler.meters.disturbances import (
     spread_threads,
 )
 from profiler.meters.intervals import (
+    KEPT,
     busy_estimate,
     least_number,
     median_interval,
@@ -39,9 +40,9 @@ BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
 
 CLOCK_EVERY_S = 0.1  # seconds between two readings of a GPU's clock during warm-up
 CLOCKS = 3  # readings that must agree for the clock to have settled
-WAITED = 1.5  # a value above this many times its lower end contains preemption
+WAITED = 2.0  # a value above this many times its lower end contains preemption
 SEEN = 1.1  # several threads were undisturbed up to this many times the time of one thread
-APART = 2.0  # a busy time is vague if its upper end is more than this many times its lower end
+APART = 2.7  # a busy time is vague if its upper end is more than this many times its lower end
 COOLING_S = 0.05  # the pause after a block under heat, 1.5 times as long after each in a row
 COOLINGS = 3  # pauses of different lengths
 
@@ -110,6 +111,14 @@ class Block:
     """Seconds per call that the busiest thread ran on a processor; None if the system counted
     none."""
 
+    alone: bool = False
+    """Whether one thread worked, and was running or ready to run all the time."""
+
+    @property
+    def alone_s(self) -> list[float]:
+        """[`processor_s`] if one thread took all the time of the calls; else []."""
+        return [self.processor_s] if self.alone and self.processor_s is not None else []
+
     @property
     def quiet(self) -> bool:
         """Whether the block had the device to itself."""
@@ -175,19 +184,31 @@ class Sampled:
         """Seconds per call of each region of the kept blocks, in the order taken."""
         return [sample for block in self.kept for sample in block.samples]
 
+    @property
+    def processor_s(self) -> list[float]:
+        """Seconds per call that the busiest thread ran, of each block that counts."""
+        return [block.processor_s for block in self.kept if block.processor_s is not None]
+
+    @property
+    def alone_s(self) -> list[float]:
+        """Seconds per call without waiting, of each block in which one thread took all the time of
+        the calls; [] if most blocks are not so."""
+        found = [seconds for block in self.kept for seconds in block.alone_s]
+        return found if 2 * len(found) > len(self.kept) else []
+
     def estimate(self) -> tuple[float, float, float]:
         """(value, lower end, upper end) of a time measured while other programs ran, in seconds per
         call.
 
         A time of one thread in place of several has a smaller lower end: the fastest region of
         several threads if it took at most `SEEN` times the value, and so was hardly disturbed; else
-        the lower end divided by the number of threads, the best that threads can do.
+        the least time divided by the number of threads, the best that threads can do.
         """
-        used = [block.processor_s for block in self.kept if block.processor_s is not None]
-        value, low, high = busy_estimate(self.samples, min(used, default=None))
+        ran = self.alone_s or self.processor_s
+        value, low, high = busy_estimate(self.samples, ran, alone=ran == self.alone_s)
         if self.several_s <= SEEN * value:
             return value, min(low, self.several_s), high
-        return value, low / self.threads, high
+        return value, low if self.threads == 1 else low / KEPT / self.threads, high
 
     @property
     def vague(self) -> bool:
@@ -231,11 +252,12 @@ class Sampled:
             _, low, high = self.estimate()
             found |= {"ci_low": low, "ci_high": high}
             found.pop("ci_missing", None)
-        used = [block.processor_s for block in kept if block.processor_s is not None]
+        used = self.processor_s
         return found | {
             "grade": self.grade,
             "waiting": [round(block.waiting, 4) for block in kept],
             "processor_s": statistics.median(used) if used else None,
+            "alone_s": self.alone_s,
             "stop_rule": self.rule,
             "sampled_s": sum(block.spent_s for block in kept),
             "warmup": self.warmup,
@@ -408,13 +430,15 @@ def take_block(
     waiting = (seen.waited_s or 0.0) / timed if timed > 0 else 0.0
     if waiting > NOTICED:
         spread_threads(seen.threads)
+    ran_s = seen.processor_s or 0.0
     return Block(
         [round(region_s / size, DIGITS) for region_s in regions],
         spent,
         seen,
         log.heat(seen),
         waiting,
-        seen.processor_s / (len(regions) * size) if seen.processor_s else None,
+        ran_s / (len(regions) * size) if ran_s else None,
+        len(seen.threads) == 1 and ran_s > (1 - NOTICED - waiting) * timed,
     )
 
 

@@ -1,9 +1,10 @@
 """The grade of a time: quiet (of the call alone) or busy (estimated on a disturbed device).
 
 A quiet time is the median of blocks that had the device to themselves. A busy time is a low
-quantile of all regions; its interval goes from the least time that the call needs to the median of
-all regions. A busy time is printed as an estimate, `≈ 651 µs (busy)`. A time of one sample shows no
-spread: the time is an estimate too, without an interval, `≈ 651 µs (1 sample)`.
+quantile of all regions, or of the times on a processor; its interval goes from a bound below the
+least time to the median (`meters.intervals.busy_estimate`). A busy time is printed as an estimate,
+`≈ 651 µs (busy)`. A time of one sample shows no spread: the time is an estimate too, without an
+interval, `≈ 651 µs (1 sample)`.
 """
 
 from __future__ import annotations

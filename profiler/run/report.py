@@ -219,7 +219,7 @@ ABOUT_COLUMNS = (
     Note(("latency: the median of the samples; with ≈ an estimate: a low quantile of short "
           "regions on a busy machine, or one sample",)),
     Note(("range, of the hot latency: the 20 % to 80 % quantiles of the samples; of an estimate, "
-          "from the lower bound of the time to the median of the regions",)),
+          "from a bound below the least time to the median",)),
     Note((MEMORY,)),
     Note(("compiling: time of the first calls, until the compiled call's time is steady; in no "
           "latency",), ("compile",)),

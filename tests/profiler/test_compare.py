@@ -155,6 +155,14 @@ def test_a_visit_is_the_median_of_its_regions_without_the_first() -> None:
     assert visit() == pytest.approx(0.01)
 
 
+def test_a_visit_to_a_call_longer_than_a_time_slice_is_without_its_waiting() -> None:
+    """One thread is on its processor for five sixths of each of three regions."""
+    clock = FakeClock()
+    seen = BlockObservation(waited_s=12e-3, processor_s=60e-3, threads=(7,))
+    visit = visiting(clock, worked(clock, lambda call: 24_000_000), ScriptedWatch(seen))
+    assert visit() == pytest.approx(20e-3)
+
+
 def test_short_calls_share_a_region_and_long_ones_are_timed_once() -> None:
     clock = FakeClock()
     visit = visiting(clock, worked(clock, lambda call: 1_000))

@@ -81,7 +81,7 @@ def spanned(*seconds: float, **of: Any) -> Measurement:
 
 def busy(regions: Sequence[float], low: float) -> Reading:
     """A busy time of these regions."""
-    value, _, high = busy_estimate(regions, low)
+    value, _, high = busy_estimate(regions)
     told = {"grade": "busy", "labels": ["preempted"], "ci_low": low, "ci_high": high, "blocks": [1]}
     return Reading("latency", value, "s", tuple(regions), told)
 
