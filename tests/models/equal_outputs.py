@@ -89,6 +89,13 @@ def tokens_of(u: int) -> Tensor:
     return torch.tensor([[draw.randrange(u) for _ in range(LENGTH)] for _ in range(2)])
 
 
+def image_of(config: Mapping[str, Any]) -> Tensor | None:
+    """Rows (2, e, d) of an image, if layers of the configuration read some."""
+    if "cross_attention_layers" not in config:
+        return None
+    return drawn("rows of an image", (2, 4, config["hidden_size"]))
+
+
 def drawn(name: str, shape: Sequence[int]) -> Tensor:
     """Parameters from their name, uniform between -0.7 and 0.7, in float64."""
     draw, number = random.Random(name), 1
@@ -359,6 +366,9 @@ MOVED: Sequence[tuple[str, str]] = [
 ]  # fmt: skip
 """How names of a layer begin that belong to another module of the layer, and how there."""
 
+GATES = ("cross_attn_attn_gate", "cross_attn_mlp_gate")
+"""Gates of the residual sums of a layer of Mllama, in order."""
+
 AFTER: Mapping[str, float] = {
     "mlps_0": 0.1, "self_attn_1": 0.2, "mlps_1": 2,
     **dict.fromkeys(
@@ -374,6 +384,9 @@ def _load_layer(layer: Any, bases: Sequence[str], tensors: Mapping[str, Tensor],
     pass them, then mixer and FFN."""
     groups: dict[str, dict[str, Tensor]] = {}
     for full, value in tensors.items():
+        if full in GATES:
+            _set(layer.places[GATES.index(full)].residual.gate, value)
+            continue
         name = full
         for begins, moved in MOVED:
             name, times = re.subn(rf"^{begins}\.", f"{moved}.", name)
@@ -509,7 +522,9 @@ def computed(config: Mapping[str, Any]) -> dict[str, Any]:
                 tensors[name] = list(value.shape)
                 value.data.copy_(drawn(name, value.shape))
             with torch.no_grad():
-                scores = model(tokens_of(made.vocab_size), use_cache=False).logits
+                more = {name: rows for name, rows in [("cross_attention_states", image_of(config))]
+                        if rows is not None}  # fmt: skip
+                scores = model(tokens_of(made.vocab_size), use_cache=False, **more).logits
     finally:
         torch.set_default_dtype(before)
     last = [[float(v) for v in row] for row in scores[:, -1]]

@@ -270,7 +270,11 @@ def test_a_twin_computes_what_the_class_of_transformers_computes(kind: str, tmp_
     equal_outputs.load(net, replace(made.described, model_type=kind), theirs)
     assert sum(p.numel() for p in net.parameters()) == made.parameters().at(**made.sizes)
     with torch.no_grad():
-        scores = net(equal_outputs.tokens_of(net.sizes["u"]))[:, -1]
+        tokens, image = (
+            equal_outputs.tokens_of(net.sizes["u"]),
+            equal_outputs.image_of(one["config"]),
+        )
+        scores = net(tokens, image)[:, -1]
     expected = torch.tensor(one["scores"], dtype=torch.float64)
     assert expected.std() > 0.1
     # float64, sums of some dozen terms in other orders through up to five layers
