@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import Board
-from costmodel.questions.question import Answer, Case, Figure
+from costmodel.questions.question import Answer, Case, Figure, Whole
 from costmodel.questions.registry import FIGURES
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
     """
     refuse_letters(case)
     on = board_of(case)
+    if isinstance(case.mixer, Whole):
+        name = case.mixer.name
+        raise Unanswered(f"the time of a network is predicted by model {name} --board {on.name}")
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.layers import NoKernel, predicted_steps
 

@@ -77,8 +77,8 @@ def chosen(case: Case) -> Implementation:
         raise MeasureError(f"{case.mixer.name} {candidates[0].name}: {why or STEPLESS}")
     name, form = next(iter(others.items()))
     raise MeasureError(
-        f"no module executes the form {case.form} here: {name} executes {form}: choose --form "
-        f"{form}"
+        f"no module executes the form {case.form} here: the module {name} executes {form}: choose "
+        f"--form {form}"
     )
 
 

@@ -92,6 +92,11 @@ def test_a_module_without_a_predicted_time_has_a_reason(
     assert found["predicted_time"] is None and said in found.reasons["predicted_time"]
 
 
+def test_a_network_is_predicted_by_another_command() -> None:
+    (whole,) = cm.table("encoder", board="h100", phase="training", columns="predicted_time")
+    assert "is predicted by model encoder --board h100" in whole.reasons["predicted_time"]
+
+
 def test_a_module_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unmeasured, "MOST", 11)
     found = row("deltanet", "h100", "training", l=13)
