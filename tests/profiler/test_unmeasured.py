@@ -76,7 +76,7 @@ def test_the_first_module_of_a_form_stands_for_a_mixer_without_kernels() -> None
             "she",
             "training",
             {"impl": "fft"},
-            "no module executes the form direct here: fft executes",
+            "no module executes the form direct here: the module fft executes",
         ),
         ("she", "training", {"impl": "sdpa"}, "no implementation 'sdpa': she has direct,"),
         ("linformer", "inference", {}, "not causal"),
