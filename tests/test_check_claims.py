@@ -110,6 +110,8 @@ def test_a_line_says_which_sizes_grow_as_others_do() -> None:
 def test_a_theta_is_an_order(order: str) -> None:
     found = verdict(f"total = {order}")
     assert found.verdict == "agrees" and found.claimed.startswith("O(")
+    assert verdict(f"total = {order.replace('d^2', 'd^4')}").verdict == "agrees-in-limit"
+    assert verdict("total = Θ(l^2*d^2)").verdict == "disagrees"
 
 
 def test_a_condition_that_never_holds_is_left_out() -> None:
@@ -412,8 +414,16 @@ ORDERS = [
      "n growing as d**2 contradicts d/n >= 1"),
     ("total = O(l)", "self-attention", "training", "disagrees",
      "the derived d*l**2 grows faster than the claim"),
+    # O is an upper bound: a larger one is true, and the order is derived.
+    ("total = O(l^2*d^2)", "self-attention", "training", "agrees-under",
+     "true as an upper bound, not tight; the claimed d**2*l**2 grows faster than the derived"),
     ("total = O(l^2*d*n)", "self-attention", "training", "disagrees",
-     "the claimed d*l**2*n grows faster than the derived"),
+     "the derived d**2*l grows faster than the claim as d grows; the claimed d*l**2*n grows faster "
+     "than the derived count as d, l, n grow"),
+    ("total = O(l^3)", "self-attention", "training", "agrees-under",
+     "true as an upper bound, not tight; in l alone, d being fixed; the claimed l**3 grows"),
+    ("total = O(l^2*d+l*d^3)", "self-attention", "training", "agrees-in-limit",
+     "for l >> d**2, where d**3*l vanishes beside d*l**2; true as an upper bound, not tight"),
     ("state = O(1)", "self-attention", "inference", "disagrees",
      "the derived d*t grows faster than the claim"),
     ("parameters = O(1)", "self-attention", "training", "agrees-in-limit",
@@ -466,6 +476,8 @@ TABLE_1 = [
 def test_table_1_of_vaswani(line: str, mixer: str, expected: str) -> None:
     found = verdict(line, mixer)
     assert found.verdict == expected
+    if "log" in line:  # k <= l, so that log(l)/log(k) is the smaller one everywhere
+        assert found.note.startswith("the derived l/k grows faster than the claim; where")
     if "w*l*d" in line:
         assert "for w >> d, where d**2*l vanishes beside d*l*w" in found.note
 

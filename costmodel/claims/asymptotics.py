@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from typing import ClassVar
 
 from costmodel.claims.claim import ABOUT, Claim, Related
@@ -55,7 +55,8 @@ DIGITS = 3
 @dataclass(frozen=True, kw_only=True)
 class OrderClaim(Related):
     """A quantity grows as O(`formula`), or more slowly (`<`). `growing` says how sizes grow with
-    others, such as B as sqrt(l)."""
+    others, such as B as sqrt(l). `bound`: O(...) means an upper bound, which may be larger than
+    the order; without, the order itself, as in papers' tables."""
 
     kind: ClassVar[str] = "order"
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "quantity", "formula")
@@ -63,6 +64,7 @@ class OrderClaim(Related):
 
     formula: str = ""
     growing: Mapping[str, str] = field(default_factory=dict)
+    bound: bool = False
 
     @property
     def formulas(self) -> Sequence[Formula]:
@@ -98,7 +100,8 @@ class OrderClaim(Related):
         """The finding of a comparison of O(...) with the leading terms of the derived count for
         long sequences: it holds if the terms are the same, or, for the relation `<`, if the count
         grows more slowly. It is `in_limit` if the terms agree only as some sizes outgrow others, or
-        while the sizes `fixed` keep one value. `known`, all claims by id, is not used.
+        while the sizes `fixed` keep one value, and `bounded` if O(...) is an upper bound, not
+        tight. `known`, all claims by id, is not used.
 
         Raises:
             Unanswered: a growth is not derived.
@@ -133,13 +136,16 @@ class OrderClaim(Related):
             return Finding(slower, shown, {}, join_notes(said, fixed, case))
         if found.alike(sizes):
             return Finding(True, shown, {}, join_notes("the same leading terms", case))
+        fixed = _fixed_words(found.fixed, claimed)
+        above = found.bounds()
+        bound = join_notes("true as an upper bound, not tight", fixed) if above else ""
         if limits := found.limits():
-            note = join_notes(_limit_words(limits, long), case)
+            note = join_notes(_limit_words(limits, long), bound if self.bound else "", case)
             return Finding(False, shown, {}, note, in_limit=True)
         if found.fixed and found.alike(sizes.with_fixed(found.fixed)):
-            note = join_notes(_fixed_words(found.fixed, claimed), case)
-            return Finding(False, shown, {}, note, in_limit=True)
-        return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
+            return Finding(False, shown, {}, join_notes(fixed, case), in_limit=True)
+        note = join_notes(bound, found.differing_growths(), case)
+        return Finding(False, shown, {}, note, bounded=above and self.bound)
 
     def _multipliers(self, answer: Answer) -> Iterator[str]:
         """Yield phrases `at l = 8 the derived count is 2 times l**2`, one for each combination of
@@ -214,8 +220,12 @@ class GrowthComparison:
         """Whether the derived count grows more slowly than the claimed formula, while the sizes
         `fixed` keep one value."""
         sizes = self.sizes.with_fixed(self.fixed)
-        more = undominated(self.derived, self.claimed, sizes)
-        return not more and bool(undominated(self.claimed, self.derived, sizes))
+        return self.bounds() and bool(undominated(self.claimed, self.derived, sizes))
+
+    def bounds(self) -> bool:
+        """Whether the claimed formula is an upper bound of the derived count, while the sizes
+        `fixed` keep one value."""
+        return not undominated(self.derived, self.claimed, self.sizes.with_fixed(self.fixed))
 
     def limits(self) -> list[tuple[Growth, Growth]] | None:
         """The limit of the sizes in which the derived count and the claim have the same leading
@@ -240,11 +250,30 @@ class GrowthComparison:
         for sizes in (self.sizes.with_fixed(self.fixed), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
-            parts = [f"the derived {g} grows faster than the claim" for g in missing]
-            parts += [f"the claimed {g} grows faster than the derived count" for g in extra]
+            # either side grows faster in another limit
+            when = self._as_one_grows if missing and extra else lambda _one, _others: ""
+            parts = [
+                f"the derived {g} grows faster than the claim{when(g, self.claimed)}"
+                for g in missing
+            ]
+            parts += [
+                f"the claimed {g} grows faster than the derived count{when(g, self.derived)}"
+                for g in extra
+            ]
             if parts:
                 break
         return "; ".join(parts)
+
+    def _as_one_grows(self, one: Growth, others: Sequence[Growth]) -> str:
+        """The phrase ` as l grows` or ` as d, n grow`: the fewest sizes that make a growth exceed
+        the `others` while all other sizes keep one value."""
+        letters = sorted(one.letters.union(*(g.letters for g in others)))
+        for number in range(1, len(letters) + 1):
+            for chosen in combinations(letters, number):
+                fixed = frozenset(letters).difference(chosen)
+                if undominated([one], others, self.sizes.with_fixed(fixed)):
+                    return f" as {', '.join(chosen)} grow{'s' * (number == 1)}"
+        return ""
 
 
 def _limit_words(limits: Sequence[tuple[Growth, Growth]], derived: Poly) -> str:

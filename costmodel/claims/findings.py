@@ -20,8 +20,9 @@ class Finding:
     """The outcome of one check of a claim under one interpretation.
 
     `in_limit`: the claim holds from some size on, or as some sizes outgrow others, but not at all
-    sizes. `under`: another reading in which the claim holds, such as "rounded down". `compared`:
-    the comparison of a formula. `there`: the derived and the claimed value at the counterexample.
+    sizes. `bounded`: an O(...) is an upper bound, not tight. `under`: another reading in which the
+    claim holds, such as "rounded down". `compared`: the comparison of a formula. `there`: the
+    derived and the claimed value at the counterexample.
     """
 
     holds: bool
@@ -29,6 +30,7 @@ class Finding:
     counterexample: Sizes = field(default_factory=dict)
     note: str = ""
     in_limit: bool = False
+    bounded: bool = False
     under: str = ""
     compared: IdentityCheck | None = None
     there: Mapping[str, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from costmodel.symbolic.effort import limited
 EXAMPLES = "'mul = 4*l*d^2 + 2*l^2*d', 'total = O(l^2*d)'"
 
 _ORDER = re.compile(
-    r"\$?(?:\\mathcal\s*)?(?:\{O\}|O|\\Theta|\u0398)\s*(?:\\left)?\((.*?)(?:\\right)?\)\s*\$?",
+    r"\$?(?:\\mathcal\s*)?(\{O\}|O|\\Theta|\u0398)\s*(?:\\left)?\((.*?)(?:\\right)?\)\s*\$?",
     re.DOTALL,
 )
 _GROWING = re.compile(r"[,;]?\s*(?:with\s+|and\s+)?([\w\\{}]+) growing as ([^,;]+)$")
@@ -114,7 +114,8 @@ def claim_class(
     Args:
         asked: the figure that the claim is about; a critical path is read as steps.
         parts: the right sides of the claim: a path, O(...), or a formula and a simplification.
-        growing: size -> its growth, stated behind an O(...).
+        growing: size -> its growth, stated behind an O(...); None of a cell in a table, where
+            O(...) means the order itself, not an upper bound.
 
     Raises:
         ValueError: a growth without O(...), an equation behind O(...), or a formula that cannot be
@@ -127,7 +128,8 @@ def claim_class(
     if order := _ORDER.fullmatch(parts[0]):
         if len(parts) > 1:
             raise ValueError(f"O(...) ends the claim: leave out '= {parts[1]}'")
-        formula = printed(order[1], symbols, growing=True).text
-        return partial(OrderClaim, formula=formula, growing=growing or {})
+        formula = printed(order[2], symbols, growing=True).text
+        bound = growing is not None and "O" in order[1]
+        return partial(OrderClaim, formula=formula, growing=growing or {}, bound=bound)
     formula, *equals = (printed(part, symbols).text for part in parts)
     return partial(FormulaClaim, formula=formula, equals="".join(equals))

@@ -344,6 +344,8 @@ def _finding_and_verdict(
         note = join_notes(f"not under {','.join(claim.convention)}", finding.note)
         verdict = "agrees-under" if other else "agrees-in-limit"
         return replace(finding, note=f"{there}; {note}"), verdict, found
+    if finding.bounded:
+        return finding, "agrees-under", None
     if found := elsewhere(claim, known):
         true = f"true of {found.interpretations[0].words(own)}"
         return replace(finding, note=join_notes(finding.note, true)), "disagrees", found

@@ -257,18 +257,20 @@ def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
     if sizes.allow([RateInequality(rates)]):
         return False
     # where the powers of sizes cancel, the logarithms decide: each in the numerator is matched with
-    # one in the denominator that grows as fast, or must not grow there
+    # one in the denominator that grows too wherever the first grows, or must not grow there
     level = RateInequality(rates, strict=False)
     spare = {log: -power for log, power in quotient.logs.items() if power < 0}
     for log, power in quotient.logs.items():
         if power < 0:
             continue
+        alone = [level, RateInequality(log.of.rates)]
         for rival, available in spare.items():
-            if available >= power and dominates(rival.of, log.of, sizes):
+            still = RateInequality({x: -p for x, p in rival.of.rates.items()}, strict=False)
+            if available >= power and not sizes.allow([*alone, still]):
                 spare[rival] = available - power
                 break
         else:
-            if sizes.allow([level, RateInequality(log.of.rates)]):
+            if sizes.allow(alone):
                 return False
     return True
 
