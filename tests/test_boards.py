@@ -86,7 +86,7 @@ def test_an_unknown_board_is_named_with_the_nearest() -> None:
         ("name = 3\nfigures = []", "expected the keys name, aliases and figures, got 'name'"),
         ("name = 'Mine'", r"expected groups of figures, \[\[figures\]\]"),
         (OWN.replace("source", "sauce"), "expected a source in each"),
-        (OWN.replace("memory_bandwidth", "bandwidth"), "expected a figure of .*; got 'bandwidth'"),
+        (OWN.replace("memory_bandwidth", "bandwidth"), "one of the figures .*; got 'bandwidth'"),
         (OWN.replace("1e11", "-1"), "memory_bandwidth must be a positive number, got -1"),
         (OWN.replace("1e11", "true"), "memory_bandwidth must be a positive number, got True"),
         (OWN + "matrix = 3", "expected figures by dtype for matrix, got 3"),

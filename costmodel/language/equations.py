@@ -542,8 +542,10 @@ class Mixer:
             raise EquationError(f"{self.name} declares size '{shortened(letter)}': expected one "
                                 f"letter, such as P")  # fmt: skip
         if letter in FIXED:
-            raise EquationError(f"{self.name} gives size '{letter}' a meaning: {letter} is "
-                                f"{LETTERS[letter].meaning} in every mixer")  # fmt: skip
+            raise EquationError(
+                f"{self.name} gives size '{letter}' a meaning: {letter} is "
+                f"{LETTERS[letter].meaning} in every mixer; take another letter"
+            )
         if default < 1:
             raise EquationError(f"{self.name}: the default of size {letter} must be at least 1, "
                                 f"got {default}")  # fmt: skip

@@ -788,7 +788,7 @@ def together(
     graph: Graph, stage: str, parts: tuple[PartAnswers, ...], recompute: str = "none"
 ) -> NetworkAnswers:
     """The answers about a network in a stage (a phase, `prefill` or `decode`), which join the
-    answers of `parts`."""
+    answers of `parts`. `recompute`: which layers run forward again for gradients."""
     return NetworkAnswers(
         whole(graph.network), "network", PHASES.get(stage, stage),
         graph.counting.convention, graph=graph, stage=stage, parts=parts, recompute=recompute,

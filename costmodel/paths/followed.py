@@ -287,7 +287,7 @@ class Graph:
             plain = (here < rows) & (there < rows) & (here >= 0) & (there >= 0)
             at_once[here[plain], there[plain]] = True
             rest = ~plain & (here >= 0) & (there >= 0)
-            # each pair as one number, to drop duplicates
+            # each pair as one number, to drop duplicates; places are below the number of nodes
             codes = np.unique(here[rest] * self.number + there[rest])
             others.update(dict.fromkeys(divmod(code, self.number) for code in codes.tolist()))
         packed = np.packbits(at_once, axis=1, bitorder="little")

@@ -318,11 +318,13 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
     if placed:
         known = projected(part.constraints, sorted(others, reverse=True))
         apart = _axis_equations(equation, placed)
+        # constraints on these axes follow from `known` and the equations `apart`
         entries = frozenset(c for c in entries if not variables_of([c]) & variables_of(apart))
         there = frozenset([c for c in known if c.letters & placed]) | apart
         values = {**values, **{v: Poly.atom(f"{v} of {equation.name}") for v in placed}}
     for found in maxima(level, others, part.constraints):
         where = frozenset([c.substitute(values) for c in found.where | there])
+        # `under` replaces the conditions: first by none, since `where` has axes in them already
         yield found.under(frozenset()).substitute(values).under(entries | where)
 
 

@@ -111,10 +111,8 @@ def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
     ends = {*block.last_rows.values()}
     for part in parts:
         row, end = block.row(part.equation), block.last_rows[part.equation.array]
-        number = row.constant() is not None  # a fixed row, such as row 1; no row l of its own
-        if (row == end and not number) or (
-            not number and infeasible(part.constraints | {row - end})
-        ):
+        fixed = row.constant() is not None  # such as row 1; no row l of its own
+        if not fixed and (row == end or infeasible(part.constraints | {row - end})):
             if len(ends) > 1:
                 last = (f"{array.name} at row {row}" for array, row in block.last_rows.items())
                 raise Unsupported(f"arrays of the recurrence end apart: {', '.join(last)}")

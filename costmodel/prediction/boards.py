@@ -166,7 +166,7 @@ def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
         if key in ("label", "source"):
             continue
         if key not in UNITS:
-            raise BoardError(f"{path}: expected a figure of {', '.join(UNITS)}; got '{key}'")
+            raise BoardError(f"{path}: expected one of the figures {', '.join(UNITS)}; got '{key}'")
         by_dtype = isinstance(value, dict)
         if by_dtype != (key in BY_DTYPE):
             what = "figures by dtype" if key in BY_DTYPE else "a number"

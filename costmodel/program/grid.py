@@ -108,8 +108,8 @@ class Points:
 
     @cached_property
     def along(self) -> Mapping[str, Values]:
-        """Index -> its values along its own axis, broadcastable to the grid's shape: for i and j in
-        1..3, i has the shape (3, 1) and j the shape (1, 3)."""
+        """Atom of an index -> the index's values along its own axis, broadcastable to the grid's
+        shape: for i and j in 1..3, i has the shape (3, 1) and j the shape (1, 3)."""
         import numpy as np
 
         found = {}

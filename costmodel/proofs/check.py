@@ -199,12 +199,12 @@ def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Ite
     form = lower(made.mixer.forms[made.form])
     undefined = None if underivable(form) else inference_reason(form)
     missing: dict[tuple[str, bool], dict[str, None]] = {}
-    for line in made.refused:
+    for line in made.refused:  # such as `counts at t=3: REASON`
         question, _, reason = line.partition(": ")
         name = general(question)
         if reason != undefined:
             asked = missing.setdefault((reason, name in made.compared), {})
-            asked[name.replace(", ", " of ")] = None
+            asked[name.replace(", ", " of ")] = None  # `counts, backward`: counts of backward
     said = [
         f"{', '.join(questions)} {'is' if len(questions) == 1 else 'are'} "
         f"{'derived at some sizes only' if partly else 'not derived'}: {reason}"

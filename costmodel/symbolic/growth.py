@@ -429,7 +429,10 @@ def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
     found: dict[Growth, None] = {}
     for growth in inside:
         if growth.logs:
-            raise NoGrowth(f"the growth of a logarithm of {growth} is not derived")
+            raise NoGrowth(
+                f"the growth of a logarithm of {growth} is not derived: take logarithms of powers "
+                "of sizes only, and of sizes that grow as powers"
+            )
         whole = all(power > 0 for power in growth.rates.values())
         parts = [Growth.of((x, 1)) for x in growth.rates] if whole else [growth]
         found.update({Growth.of((Log(part), 1)): None for part in parts})

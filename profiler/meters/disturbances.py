@@ -222,9 +222,9 @@ class CpuWatch:
             self.reasons["involuntary_switches"] = "this system does not count preemptions"
             self.counted = lambda: (0, 0)
         self.used = {}
-        self.used = self._counted(-1)
+        self.used = self._times_used(-1)
 
-    def _counted(self, sign: int) -> dict[int, ThreadTime]:
+    def _times_used(self, sign: int) -> dict[int, ThreadTime]:
         """A dict: thread -> `used` plus `sign` times the time that the thread has used so far: -1
         where counting begins and 1 where counting ends leave the time used in between."""
         found = dict(self.used)
@@ -238,9 +238,9 @@ class CpuWatch:
         time of the call."""
 
         def uncounted() -> Any:
-            self.used = self._counted(1)
+            self.used = self._times_used(1)
             found = prepare()
-            self.used = self._counted(-1)
+            self.used = self._times_used(-1)
             return found
 
         return uncounted
@@ -249,8 +249,8 @@ class CpuWatch:
         """The observation of this process since `before()`: the current clock and load, and the
         differences of the counters (context switches, page faults, threads' waiting and processor
         time)."""
-        counted = self._counted(1)
-        used = counted.values()
+        by_thread = self._times_used(1)
+        used = by_thread.values()
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
         )
@@ -267,7 +267,7 @@ class CpuWatch:
             switches=switches,
             waited_s=longest(each.waited_ns for each in used),
             processor_s=longest(each.ran_ns for each in used),
-            threads=working(counted),
+            threads=working(by_thread),
             page_faults=faults,
             notes=notes,
         )

@@ -151,7 +151,8 @@ def inputs(
         shape = (batch, *(extent.at(sizes) for extent in array.shape))
         if array.below is None:
             return torch.randn(shape, generator=generator, dtype=torch.float64)
-        last = torch.from_numpy(last_positions(array, sizes)).expand(shape).clamp(min=1)
+        last = torch.from_numpy(last_positions(array, sizes)).expand(shape)
+        last = last.clamp(min=1)  # an entry that no position is allowed for is 0
         return (torch.rand(shape, generator=generator, dtype=torch.float64) * last).long()
 
     x = random(mixer.role("input"))

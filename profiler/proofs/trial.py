@@ -207,9 +207,9 @@ def valued(values: Tensor, kind: str) -> Tensor:
 
 
 def laid(values: Tensor, layout: str) -> Tensor:
-    """A copy of the values (b, rows, ...) in another layout of memory, one of `LAYOUTS`: axes
-    reversed in memory, every second entry of the last axis, or part of a tensor with three rows
-    more."""
+    """The values (b, rows, ...) themselves for the first of `LAYOUTS`, else a copy in that layout
+    of memory: axes reversed in memory, every second entry of the last axis, or part of a tensor
+    with three rows more."""
     if layout == LAYOUTS[1]:
         room = values.new_empty(*reversed(values.shape))
         view = room.permute(*reversed(range(room.ndim)))

@@ -33,7 +33,7 @@ def mamba() -> Mixer:
     W = {name: m.parameter(name, *shape) for name, shape in shapes.items()}
     W_out = m.parameter("W_out", E, d)
     with m.form("recurrent") as f:
-        X = rows(f, "X", "u", n)
+        X = rows(f, "X", "u", n)  # makes the indices g, a head, and u, a channel of a head
         i, later, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("b", 1, d)
         g, u, o = f.indices["g"], f.indices["u"], f.index("o", 1, each)
         s, r = f.index("s", 1, N), f.index("r", 1, R)
