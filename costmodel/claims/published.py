@@ -184,7 +184,8 @@ def verify(
     claims = [claim for path in files for claim in load(path)]
     twice = [name for name, times in Counter(c.id for c in claims).items() if times > 1]
     if twice:
-        raise PublishedError(f"claims with the same id: {', '.join(sorted(twice))}")
+        same = ", ".join(sorted(twice))
+        raise PublishedError(f"claims with the same id: {same}: each claim needs its own")
     known = {claim.id: claim for claim in claims}
     parts = _parts(claims, processes)
     checked = partial(_checked, known, run)

@@ -211,8 +211,9 @@ class _Reader:
         tree = self.tree(found, frozenset(), 1)
         if _depth(tree) > MOST_DEPENDENT:
             raise FormulaError(
-                f"the formula has {_depth(tree):,} operations that wait for each other: at most "
-                f"{MOST_DEPENDENT} are allowed"
+                f"the formula is {_depth(tree):,} operations deep, one for each term of a long sum "
+                f"or product: at most {MOST_DEPENDENT} are allowed; put groups of terms in "
+                f"parentheses"
             )
         return Formula(self.text, tree, frozenset(self.letters))
 

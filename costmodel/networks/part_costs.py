@@ -54,7 +54,7 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
     chosen = [part for part in dict.fromkeys(parts) if part.startswith("dropout")]
     if len(chosen) > 1 or any(part not in DROPOUTS for part in chosen):
         raise ConventionError(
-            f"'{','.join(chosen)}': what dropout costs is one of {', '.join(DROPOUTS)}"
+            f"'{','.join(chosen)}': choose one of {', '.join(DROPOUTS)} for what dropout costs"
         )
     others = [part for part in parts if part not in chosen]
     found = named_convention(",".join(others) if others or not chosen else "strict")

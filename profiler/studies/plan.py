@@ -162,9 +162,9 @@ def size_of_one(letter: str, mixers: Sequence[str]) -> None:
     sets."""
     if letter in ("l", "d") or not any(letter in load_mixer(name).letters for name in mixers):
         there = dict.fromkeys(x for name in mixers for x in load_mixer(name).letters)
+        beside = ", ".join(x for x in there if x not in ("l", "d")) or "there is none"
         raise StudyError(
-            f"size '{letter}': expected one of {', '.join(x for x in there if x not in 'ld')}, the "
-            f"sizes of {', '.join(mixers)} beside l and d"
+            f"size '{letter}': expected a size of {', '.join(mixers)} beside l and d: {beside}"
         )
 
 

@@ -301,7 +301,7 @@ REFUSED = [
     ("gpt-2 --d ten", "size d must be a positive integer"),
     ("gpt-2 --phase prefill", "is a part of --phase generate"),
     ("gpt-2 --phase learning", "--phase 'learning': expected one of"),
-    ("gpt-2 --convention dropout=none", "what dropout costs is one of"),
+    ("gpt-2 --convention dropout=none", "choose one of dropout=free"),
     ("gpt-2 --convention stricht", "did you mean 'strict'?"),
     ("gpt-2 --format xml", "--format 'xml'"),
     ("gpt-2 --label x", "--label is for latex only"),

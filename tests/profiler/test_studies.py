@@ -781,7 +781,16 @@ operations = 1_000_000_000
         ('"8,16"', '"8:4"', "devices.cpu.lengths: size l: '8:4' is no range"),
         ('widths = "16"', 'widths = "x"', "devices.cpu.widths: size d must be a positive integer"),
         ('"fp32"', '"fp33"', "devices.cpu.dtypes: unknown dtype 'fp33'"),
-        ("phases", 'as_wide = ["f"]\nphases', "as_wide: size 'f': expected one of "),
+        (
+            "phases",
+            'as_wide = ["f"]\nphases',
+            "as_wide: size 'f': expected a size of self-attention, me beside l and d: n",
+        ),
+        (
+            'base = "self-attention"\n',
+            'base = "he"\nas_wide = ["f"]\n',
+            "as_wide: size 'f': expected a size of he, me beside l and d: there is none",
+        ),
         ("phases", 'claim = "x"\nphases', "claim: no claim has the id 'x'"),
     ],
 )

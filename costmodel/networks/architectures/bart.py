@@ -161,7 +161,10 @@ class Bart:
         biased = self.biased if isinstance(self.biased, bool) else c.switch(self.biased)
         n, d = c.size(f"{way}_attention_heads"), c.size("d_model")
         if d % n:
-            raise c.refused(f"{n} heads do not divide the {d} channels of a row")
+            raise c.refused(
+                f"{n} heads ('{way}_attention_heads') do not divide the {d} channels of a row "
+                f"('d_model')"
+            )
         bias = ("bias",) if biased else ()
         inner = [
             mixer("self-attention", (*bias, *filter(None, [kind])), n=n, h=d // n)
