@@ -230,7 +230,8 @@ class GrowthComparison:
     def limits(self) -> list[tuple[Growth, Growth]] | None:
         """The limit of the sizes in which the derived count and the claim have the same leading
         terms, as pairs (term of one side alone, term of both sides), where the first divided by the
-        second goes to 0; None if there is no such limit."""
+        second goes to 0; [] if the terms are the same at all sizes, None if there is no such
+        limit."""
         missing = undominated(self.derived, self.claimed, self.sizes)
         extra = undominated(self.claimed, self.derived, self.sizes)
         shared = [

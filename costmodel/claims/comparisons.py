@@ -308,8 +308,8 @@ class OrderingClaim(RelationClaim):
 
     def _failure(self, left: Answer, right: Answer) -> tuple[Sizes | None, bool]:
         """(sizes, decided): the smallest sizes at which the relation fails, None if none are found;
-        and whether all sizes were decided. They are if only the length is open, l or t; else the
-        `SEARCHED` smallest sizes are tried."""
+        and whether all sizes were decided. They are if only the length is open, l or t; else, also
+        if no size is open, the `SEARCHED` smallest sizes are tried."""
         (letter, *others) = [*(left.letters | right.letters)] or [""]
         if others or letter not in ("l", "t"):
             return self.first_failure(left, right), False

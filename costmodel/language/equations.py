@@ -197,8 +197,8 @@ class System:
 
     @cached_property
     def forward(self) -> System:
-        """The system without the equations of its backward pass; the system itself if it has
-        none."""
+        """The system without the equations of its backward pass, and with the defaults of `trained`
+        and `fixed`; the system itself if it has no such equations."""
         if not self.backward:
             return self
         equations = tuple(e for e in self.equations if e not in self.backward)

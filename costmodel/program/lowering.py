@@ -298,9 +298,11 @@ def _begun_at(first: Poly, equation: Equation, row: Poly) -> Equation | None:
 def _gates_of_row_1(
     system: System, old: Equation, new: Equation
 ) -> Iterator[tuple[Equation, Equation | None]]:
-    """Yield (equation, changed equation) for the arrays that `new`, which is `old` extended to row
-    1, reads at its own row (or chunk), where the arrays lack entries that are read: an equation
-    from row 2 on begins at row 1, and an equation of row 1 alone is left out (None)."""
+    """Yield (equation, changed equation) for the equations of the gates of `new`, which is `old`
+    extended to row 1. A gate is an array that `new` reads at its own row (or chunk), such as g in
+    S[i] = g[i]*S[i-1] + x[i], and that lacks entries that are read, here g[1]. An equation from row
+    2 on begins at row 1; an equation of row 1 alone is left out (None), since the other gives row
+    1."""
     (row,) = (i for i, before in zip(new.indices, old.indices, strict=True) if i != before)
     for ref, _ in refs(new.value):
         for axis, position in enumerate(ref.positions):

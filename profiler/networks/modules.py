@@ -264,7 +264,9 @@ def gated_ffn(
 def head(
     p: Any, x: Tensor, other: None, tied: bool, bias: bool, cap: bool, divided: bool
 ) -> Tensor:
-    """Scores (b, s, u) by the part's own map or by the embedding."""
+    """Scores (b, s, u) of rows x (b, s, d), by the part's own map W or, `tied`, by the embedding E;
+    then `cap` bounds the scores by a tanh, and `divided` divides them by a constant. `other` is
+    None: a head has no second input."""
     score: Tensor = x @ (p.E.t() if tied else p.W)
     score = score + p.b if bias else score
     score = CAP * torch.tanh(score / CAP) if cap else score

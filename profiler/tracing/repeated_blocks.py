@@ -130,8 +130,10 @@ class CutModules:
 
     def cut(self, made: Any, kept: Sequence[int]) -> Any:
         """Remove blocks of the module in a factory's result, in place, until stack k has `kept[k]`
-        blocks, and return the result."""
-        # the last stack first, so that the indices of earlier stacks stay valid
+        blocks, and return the result. Of two stacks in one list, other numbers may remain, since
+        `start` and `behind` count blocks of the uncut module; where a number then comes out wrong,
+        the runs of the whole module differ, and it is traced as any other."""
+        # the last stack first, so that the start of an earlier stack in the list stays valid
         for stack, number in reversed(list(zip(self.stacks, kept, strict=True))):
             blocks: Any = module_of(made).get_submodule(stack.name)
             del blocks[stack.start + number : len(blocks) - stack.behind]

@@ -161,9 +161,10 @@ class AtomSearch:
         return [p for p in beside if p >= self.start and self.quick(p) and self.runs(p)]
 
     def tested_places(self, places: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The places at which every number is tested, some of `places` and far ones, and the places
-        at which the numbers without bytes are: all of these. Places where the module fails are left
-        out."""
+        """Two tuples of places: first those at which every number is tested, some of `places` and
+        far ones; then those at which the numbers without bytes are tested, all of the first and all
+        of `places`. Bytes may differ at single places, where torch avoids a copy. Places where the
+        module fails are left out."""
         even = [k * self.step for k in EVEN]
         farther = [k * self.step for k in FARTHER if self.quick(k * self.step)]
         some = [*self.beyond, *even, *farther, *places[:: max(1, len(places) // 12)]]
