@@ -45,6 +45,7 @@ from profiler.tracing.divisions import (
     cases_by_floor,
     floor_values,
     floors_in,
+    proven_zero,
     with_known_floors,
 )
 from profiler.tracing.meta_run.target import TraceError, Variables, listed_sizes
@@ -208,13 +209,9 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
             taken.add(case)
             waiting = [*case.among(lines), *waiting]
             continue
-        over = [
-            f
-            for f in open_floors(by_text(case.region), case.region)
-            if f.args[1].constant() is None
-        ]
+        over = floors_to_divide(case.region)
         if over and (found := by_quotients(traces, mixer, phase, case, over)):
-            yield from found  # floors over a divisor that is a size, such as floor(l/C)
+            yield from found
             continue
         try:
             yield compare_pass(traces.at(case), mixer, phase)
@@ -273,6 +270,18 @@ def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
     """The floors in polynomials that have several values in a case."""
     found = floors_in(polys)
     return [f for f in found if (known := floor_values(f, region)) is None or len(known) > 1]
+
+
+def floors_to_divide(region: Constraints) -> list[Fn]:
+    """The floors in a case that are replaced by quotients before the module is traced: floors over
+    a divisor that is a size, floor(l/C), and floors without a remainder, floor(w/2) in a case of
+    even w alone, where the equations would keep w and floor(w/2) as two letters."""
+    return [
+        floor
+        for floor in open_floors(by_text(region), region)
+        if floor.args[1].constant() is None
+        or proven_zero(region, floor.args[0] - floor.args[1] * Poly.atom(floor))
+    ]
 
 
 def closest_switches(

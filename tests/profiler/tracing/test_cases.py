@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from costmodel import mixer as load_mixer
+from costmodel.symbolic.constraints import floor_div
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
 from profiler.mixers.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
@@ -25,7 +26,9 @@ from profiler.tracing.compare_equations import (
     classes_minus,
     compare_pass,
     compare_passes,
+    floors_to_divide,
 )
+from profiler.tracing.divisions import floors_in
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
 from profiler.tracing.report import document
@@ -162,6 +165,15 @@ def test_a_trace_without_memory_has_the_formulas_of_operations_alone() -> None:
     for name in ("peak_bytes", "activation_bytes"):
         with pytest.raises(TraceError, match="bytes were not sought: trace with memory=True"):
             getattr(lean, name)
+
+
+def test_a_case_of_even_sizes_alone_is_written_by_the_half() -> None:
+    l, w, c = map(Poly.atom, "lwc")
+    half, chunks = w // 2, floor_div(l, c)
+    line = frozenset((half + l + 1 - w, w - half - l - 1))
+    assert floors_to_divide(line) == []
+    assert floors_to_divide(line | {half - l - 1}) == floors_in([half])
+    assert floors_to_divide(frozenset((chunks - 1,))) == floors_in([chunks])
 
 
 def test_a_narrow_case_is_taken_apart_into_lines() -> None:
