@@ -14,6 +14,7 @@ from costmodel.program.chosen_sizes import divisors
 from profiler.modules import implementations
 from profiler.tracing import training_page
 from profiler.tracing.meta_run.target import TraceError, Variables, parse_variables
+from tests.caches import clear_all
 from tests.printing import printed
 
 PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
@@ -82,8 +83,12 @@ MODULES = [(name, module) for name in names() for module in implementations(cm.m
 @pytest.mark.grid
 @pytest.mark.parametrize(("name", "module"), MODULES)
 def test_what_is_traced_of_every_module_is_up_to_date(name: str, module: str) -> None:
-    """With --grid alone."""
-    traced_rows(name, module)
+    """With --grid alone. The caches of one module's derivations serve no other module, and would
+    keep gigabytes."""
+    try:
+        traced_rows(name, module)
+    finally:
+        clear_all()
 
 
 def test_modules_are_traced_at_sizes_that_divide_each_other(
