@@ -75,6 +75,7 @@ def memory(
     from costmodel import networks
     from costmodel.backwards.amounts import amount
     from costmodel.backwards.fit import largest_batch, largest_context
+    from costmodel.networks import huggingface
     from costmodel.networks.engines import ENGINES
     from costmodel.networks.held import QUANTISED, Holding
     from costmodel.questions.question import BYTES
@@ -95,6 +96,13 @@ def memory(
         raise UsageError(
             f"--engine {engine} reads a config.json, and '{model}' is a name: give the file of a "
             "configuration"
+        )
+    method = huggingface.quantised(huggingface.configuration(path, ignore or ())) if path else ""
+    named = dtype or weight_dtype or "quantization_config" in (ignore or ())
+    if method and not named:
+        raise UsageError(
+            f"{path}: {method} quantises some of the weights or all: --weight-dtype fp8, or "
+            "another type, says how many bytes each takes"
         )
     usual = dtype or described.dtype or "bf16"
     chosen(usual, "--dtype", [*BYTES])

@@ -32,15 +32,15 @@ is the sum of r gated reads times `down`. As in mamba-ssm, a state holds X of th
 its r products with up_X are computed again. In the form `scan` both terms of a row are added first,
 and a scan whose decays are 1 adds the angles up to theta.
 
-Layers as in transformers and mamba-ssm: the short convolutions have biases, no other map but that
-of Delta has one; eps is 1e-5. One in-projection there is a map for each part here. Later rows read
-k-1 rows before a convolution; transformers keeps k.
+Layers as in transformers and mamba-ssm: the short convolutions have biases (without the option
+`no-conv-bias`), no other map but that of Delta has one; eps is 1e-5. One in-projection there is a
+map for each part here. Later rows read k-1 rows before a convolution; transformers keeps k.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -61,15 +61,19 @@ LEAST_DECAY = Fraction(1, 10_000)
 PI = Constant(Poly.of(Fraction(math.pi)))
 
 CORE = {"core": "the recurrence alone: no short convolution, gate or norm, but bare projections"}
+NO_CONV_BIAS = {"no-conv-bias": "short convolutions have no bias"}
+NO_CONVOLUTION = {("core", "no-conv-bias"): "the recurrence alone has no short convolution"}
 
 
-def declare_rows(m: Mixer, name: str, width: Poly, *, convolved: bool) -> None:
-    """Declare the parameters of the map `name` of x: W_name (d, width), and if `convolved` the k
-    taps w_name (k, width) of a short convolution and its bias b_name (width)."""
+def declare_rows(m: Mixer, name: str, width: Poly, chosen: Collection[str]) -> None:
+    """Declare the parameters of the map `name` of x: W_name (d, width), and unless `core` is chosen
+    the k taps w_name (k, width) of a short convolution and, unless `no-conv-bias` is, its bias
+    b_name (width)."""
     m.parameter(f"W_{name}", *m.sizes("d"), width)
-    if convolved:
+    if "core" not in chosen:
         m.parameter(f"w_{name}", *m.sizes("k"), width)
-        m.parameter(f"b_{name}", width)
+        if "no-conv-bias" not in chosen:
+            m.parameter(f"b_{name}", width)
 
 
 def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, Any]:
@@ -101,9 +105,9 @@ def rows(
         found[*at, *axes] = sum_(x[row, a] * W[a, column], over=a)
         return found
     U, T = f.array(f"U_{name}", l, width), f.array(f"T_{name}", l, width)
-    z, bias = f.index("z", 1, w.shape[0]), m.arrays[f"b_{name}"]
+    z, bias = f.index("z", 1, w.shape[0]), m.arrays.get(f"b_{name}")
     U[i, c] = sum_(x[i, a] * W[a, c], over=a)
-    T[i, c] = short_convolution(U[i, c], w[z, c], along=i, taps=z, bias=bias[c])
+    T[i, c] = short_convolution(U[i, c], w[z, c], along=i, taps=z, bias=bias and bias[c])
     found[*at, *axes] = function("silu", T[row, column])
     return found
 
@@ -122,13 +126,17 @@ def gated(f: Form, O: Array, place: str) -> Array:
 
 
 @offering(
-    {**CORE, "norms": "RMS norms of B, of C and of the R numbers that give the step"},
-    {("core", "norms"): "the recurrence alone has no norm"},
+    {
+        **CORE,
+        "norms": "RMS norms of B, of C and of the R numbers that give the step",
+        **NO_CONV_BIAS,
+    },
+    {("core", "norms"): "the recurrence alone has no norm", **NO_CONVOLUTION},
 )
 def mamba(chosen: Chosen) -> Mixer:
     """The mixer Mamba: N states for each of E inner channels, with step Delta, B and C by the
-    token; with `core` without short convolution and gate, with `norms` as in Jamba. Forms:
-    `recurrent`, `scan`."""
+    token; with `core` without short convolution and gate, with `norms` as in Jamba, with
+    `no-conv-bias` without the bias of the convolution. Forms: `recurrent`, `scan`."""
     m = Mixer(
         "mamba",
         title="Mamba",
@@ -141,7 +149,7 @@ def mamba(chosen: Chosen) -> Mixer:
     E, R = m.size("E", "inner channels", 256), m.size("R", "rank of the step size", 8)
     m.input("x", l, d)
     m.output("y", l, d)
-    declare_rows(m, "X", E, convolved="core" not in chosen)
+    declare_rows(m, "X", E, chosen)
     for name, shape in {
         "W_R": (E, R), "W_dt": (R, E), "b_dt": (E,), "W_B": (E, N), "W_C": (E, N),
         "log_A": (E, N), "D": (E,),
@@ -337,13 +345,14 @@ def chunks_of(f: Form) -> Chunks:
 
 
 @offering(
-    {**CORE, "no-norm": "no norm of the gated rows, as in Falcon-H1"},
-    {("core", "no-norm"): "the recurrence alone has no norm"},
+    {**CORE, "no-norm": "no norm of the gated rows, as in Falcon-H1", **NO_CONV_BIAS},
+    {("core", "no-norm"): "the recurrence alone has no norm", **NO_CONVOLUTION},
 )
 def mamba_2(chosen: Chosen) -> Mixer:
     """The mixer Mamba-2: P x N states for each of n heads with one decay; G groups of heads share K
     (the paper's B) and Q (C); with `core` without convolution, gate and norm, with `no-norm`
-    without norm. Forms: `recurrent`, `parallel`, `chunked`, `scan`."""
+    without norm, with `no-conv-bias` without biases of convolutions. Forms: `recurrent`,
+    `parallel`, `chunked`, `scan`."""
     m = Mixer(
         "mamba-2",
         title="Mamba-2",
@@ -357,7 +366,7 @@ def mamba_2(chosen: Chosen) -> Mixer:
     m.input("x", l, d)
     m.output("y", l, d)
     for name, width in (("X", n * P), ("K", G * N), ("Q", G * N)):
-        declare_rows(m, name, width, convolved="core" not in chosen)
+        declare_rows(m, name, width, chosen)
     for name, shape in {"W_dt": (d, n), "b_dt": (n,), "log_A": (n,), "D": (n,)}.items():
         m.parameter(name, *shape)
     if "core" not in chosen:
@@ -424,7 +433,7 @@ def mamba_3(chosen: Chosen) -> Mixer:
     N = 2 * R + M
     m.input("x", l, d)
     m.output("y", l, d)
-    declare_rows(m, "X", n * P, convolved=False)
+    declare_rows(m, "X", n * P, CORE)
     m.parameter("W_B", d, G, *many, N)
     m.parameter("W_C", d, G, *many, N)
     for name in ("dt", "A", "lam"):

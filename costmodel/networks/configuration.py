@@ -36,14 +36,15 @@ DTYPES: Mapping[str, str] = {
 
 COUNT_NOTHING = frozenset(
     """
-    _attn_implementation _name_or_path architectures attention_dropout attn_implementation
-    auto_map bos_token_id decoder_start_token_id dtype eos_token_id finetuning_task
-    forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label initializer_range
+    _attn_implementation _name_or_path architectures attention_dropout attn_implementation auto_map
+    bos_token_id decoder_start_token_id dtype eos_token_id finetuning_task forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing id2label initializer_range
     keys_to_ignore_at_inference label2id layer_norm_eps layer_norm_epsilon max_position_embeddings
     model_type output_attentions output_hidden_states output_router_logits pad_token_id prefix
-    pretraining_tp problem_type return_dict rms_norm_eps rope_theta router_aux_loss_coef
-    router_jitter_noise sep_token_id task_specific_params tokenizer_class torch_dtype torchscript
-    transformers_version unsloth_version use_bfloat16 use_cache use_return_dict
+    pretraining_tp problem_type quantization_config return_dict rms_norm_eps rope_theta
+    router_aux_loss_coef router_jitter_noise sep_token_id task_specific_params tokenizer_class
+    torch_dtype torchscript transformers_version unsloth_version use_bfloat16 use_cache
+    use_return_dict
     """.split()  # noqa: SIM905 - a list of 50 words reads better as text
 )
 """Fields that change no number of parameters, operations or cached entries: names, tokens, types,

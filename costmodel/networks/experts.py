@@ -46,7 +46,8 @@ SCALE = Constant(Poly.of(Fraction(5, 2)))
 SHARED: Mapping[str, str] = {
     "": "no expert is shared",
     "plain": "another gated FFN, S wide, for every token, as in DeepSeek-V3",
-    "gated": "the same, times the sigmoid of a score of its own, as in Qwen3-Next",
+    "biased": "the same, with biases, as in Nemotron-H with `mlp_bias`",
+    "gated": "as plain, times the sigmoid of a score of its own, as in Qwen3-Next",
 }
 """What every token goes through beside its own experts, by name."""
 
@@ -75,7 +76,8 @@ def experts(
         clamped: experts, the shared one included, as in gpt-oss: bounded gate and up, and 1 + up.
         biased: router and experts have biases, as in gpt-oss.
         squared: experts as in Nemotron-H: no gate, and the square of the activation.
-        shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own.
+        shared: an FFN for all tokens, a name in `SHARED`: none (""), "plain", "biased", or "gated"
+            by a score of its own.
         correction: the bias added to the scores that choose: none (""), a "buffer" that training
             moves, or a "parameter"; None: a buffer where `routing` takes sigmoids of all scores.
         apart: as in Gemma 4, the router reads x, by a norm with weights over sqrt(d), and experts
@@ -249,20 +251,26 @@ def _shared(
     f: Form, x: Array, activation: str, hidden: Hidden, shared: str, squared: bool
 ) -> Array:
     """Write the equations of the FFN, S wide, that all tokens x (l, d) go through, and return its
-    output (l, d); `hidden` writes its hidden rows; if `shared` is "gated", times the sigmoid of a
-    score of the token; if `squared`, without a gate."""
+    output (l, d); `hidden` writes its hidden rows; with biases if `shared` is "biased"; if "gated",
+    times the sigmoid of a score of the token; if `squared`, without a gate."""
     m, (l, d) = f.mixer, x.shape
     S = m.size("S", "width of the shared expert", 512)
     i, b, a, p = *(f.indices[name] for name in "iba"), f.index("p", 1, S)
     names = ("up",) if squared else ("gate", "up")
     W = {name: m.parameter(f"V_{name}", d, S) for name in names}
     V = m.parameter("V_down", S, d)
+    widths = {**dict.fromkeys(names, S), "down": d} if shared == "biased" else {}
+    bias = {name: m.parameter(f"bias_{name}", width) for name, width in widths.items()}
+
+    def mapped(name: str, value: Node, column: Index) -> Node:
+        return value + bias[name][column] if bias else value
+
     rows = {name: f.array(f"shared_{name}", l, S) for name in names}
     for name, array in rows.items():
-        array[i, p] = sum_(x[i, a] * W[name][a, p], over=a)
+        array[i, p] = mapped(name, sum_(x[i, a] * W[name][a, p], over=a), p)
     H, Y = hidden(f, rows, (i, p), "shared_", activation), f.array("shared_Y", l, d)
-    Y[i, b] = sum_(H[i, p] * V[p, b], over=p)
-    if shared == "plain":
+    Y[i, b] = mapped("down", sum_(H[i, p] * V[p, b], over=p), b)
+    if shared != "gated":
         return Y
     v, z, out = m.parameter("v", d), f.array("z", l), f.array("shared", l, d)
     z[i] = function("sigmoid", sum_(x[i, a] * v[a], over=a))

@@ -168,7 +168,19 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
         raise ModelError(f"{path}: {_unknown_architecture(kind, config.fields)}")
     found = READERS[kind](config)
     config.refuse_unread(ignored)
-    return replace(found, remark="; ".join(filter(None, (config.remark, found.remark))))
+    method = quantised(config)
+    of_weights = f"weights are counted as they are before {method} quantises them" if method else ""
+    return replace(found, remark="; ".join(filter(None, (config.remark, found.remark, of_weights))))
+
+
+def quantised(c: Configuration) -> str:
+    """How a configuration says that the file of its weights stores them: the method in
+    `quantization_config`, such as "fp8"; "" without such an object. ModelError if the field holds
+    no object."""
+    given = c.around.get("quantization_config") or c.get("quantization_config")
+    if not isinstance(given, dict | None):
+        raise c.refused(f"'quantization_config' must be an object, got {given!r}")
+    return str(given.get("quant_method", "quantization_config")) if given else ""
 
 
 def _unknown_architecture(kind: str, config: Mapping[str, Any]) -> str:

@@ -41,17 +41,20 @@ class Selective(Mixer):
     taps and silu, and a gate. If `core`, there are no convolutions, no silu and no gate."""
 
     core: ClassVar[bool] = False
+    conv_bias = True
+    """Whether the short convolutions have biases."""
     k: int
     W_Z: nn.Parameter
     log_A: nn.Parameter
 
     def declare_rows(self, name: str, width: int) -> None:
-        """Declare the map W_name (d, width) and, unless `core`, the taps w_name (k, width) and the
-        bias b_name (width,) of its convolution."""
+        """Declare the map W_name (d, width) and, unless `core`, the taps w_name (k, width) and, if
+        `conv_bias`, the bias b_name (width,) of its convolution."""
         setattr(self, f"W_{name}", self.weight(self.d, width))
         if not self.core:
             setattr(self, f"w_{name}", self.weight(self.k, width))
-            setattr(self, f"b_{name}", self.weight(width))
+            if self.conv_bias:
+                setattr(self, f"b_{name}", self.weight(width))
 
     def rows(self, x: Tensor, name: str, state: State | None, new: dict[str, Tensor]) -> Tensor:
         """Map rows x by W_name, then convolve them over tokens and apply silu (neither if `core`).
@@ -67,11 +70,12 @@ class Selective(Mixer):
         projected: Tensor = x @ getattr(self, f"W_{name}")
         if self.core:
             return projected
-        w, b = getattr(self, f"w_{name}"), getattr(self, f"b_{name}")
+        w, b = getattr(self, f"w_{name}"), getattr(self, f"b_{name}", None)
         if state is None:
             return F.silu(short_convolution(projected, w, b))
         new[f"U_{name}"] = projected
-        return F.silu(short_latest(projected, state.held(f"U_{name}"), w) + b)
+        latest = short_latest(projected, state.held(f"U_{name}"), w)
+        return F.silu(latest if b is None else latest + b)
 
     def short_rows(self, batch: int, **widths: int) -> dict[str, Tensor]:
         """A dict: arrays of a state, name -> zeros (batch, k-1, width): the last k-1 rows that each
@@ -125,13 +129,16 @@ class Mamba(Selective):
 
     normed: ClassVar[bool] = False
 
-    def __init__(self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1) -> None:
+    def __init__(
+        self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1, options: Collection[str] = ()
+    ) -> None:
         """Declare the weights: E channels with N states each, a step size per channel by a map of
-        rank R, convolutions of k taps; `core`, a class attribute, leaves out the convolution and
-        the gate W_Z."""
+        rank R, convolutions of k taps, with the option `no-conv-bias` without biases; `core`, a
+        class attribute, leaves out the convolution and the gate W_Z."""
         super().__init__(d=d, l=l)
         require_sizes(N=N, E=E, R=R, k=k)
         self.N, self.E, self.k = N, E, k
+        self.conv_bias = "no-conv-bias" not in options
         self.declare_rows("X", E)
         self.W_R: nn.Parameter = self.weight(E, R)
         self.W_dt: nn.Parameter = self.weight(R, E)
@@ -238,6 +245,7 @@ SCANNED = {"V": "elementwise"}
 @implementation(
     "mamba",
     "recurrent",
+    options=("no-conv-bias",),
     form="recurrent",
     rewrites=("dense",),
     kernels=CORE | PARTS | AROUND | kernels("X", convolution="convolution"),
@@ -250,6 +258,7 @@ class MambaRecurrent(Mamba):
 @implementation(
     "mamba",
     "scan",
+    options=("no-conv-bias",),
     form="scan",
     rewrites=("dense",),
     kernels=CORE | PARTS | AROUND | SCANNED | kernels("X", convolution="convolution"),
@@ -263,6 +272,7 @@ class MambaScan(MambaScanned):
 @implementation(
     "mamba+norms",
     "recurrent",
+    options=("no-conv-bias",),
     form="recurrent",
     rewrites=("dense",),
     kernels=CORE | NORMS | AROUND | kernels("X", convolution="convolution"),
@@ -277,6 +287,7 @@ class MambaNormed(Mamba):
 @implementation(
     "mamba+norms",
     "scan",
+    options=("no-conv-bias",),
     form="scan",
     rewrites=("dense",),
     kernels=CORE | NORMS | AROUND | SCANNED | kernels("X", convolution="convolution"),
@@ -327,12 +338,14 @@ class Mamba2(Selective):
         options: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Declare the weights: n heads of P channels with N states each, in G groups, and k taps;
-        with the option `no-norm` without gain. ValueError unless G divides n."""
+        with the option `no-norm` without gain, with `no-conv-bias` without biases of
+        convolutions. ValueError unless G divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, N=N, G=G, k=k)
         if n % G:
             raise ValueError(f"n must be divisible by G: n = {n} and G = {G}")
         self.n, self.P, self.N, self.G, self.k = n, P, N, G, k
+        self.conv_bias = "no-conv-bias" not in options
         self.declare_rows("X", n * P)
         self.declare_rows("K", G * N)
         self.declare_rows("Q", G * N)
@@ -600,7 +613,7 @@ BARE_HEADS = dict.fromkeys(HEADS, "contraction")
 @implementation(
     "mamba-2",
     "recurrent",
-    options=("no-norm",),
+    options=("no-norm", "no-conv-bias"),
     form="recurrent",
     rewrites=("dense",),
     kernels=CORE | NORMED | kernels(*HEADS, convolution="convolution"),
@@ -626,7 +639,7 @@ class Mamba2Core(Mamba2Recurrent):
 @implementation(
     "mamba-2",
     "scan",
-    options=("no-norm",),
+    options=("no-norm", "no-conv-bias"),
     form="scan",
     rewrites=("dense",),
     kernels=CORE | NORMED | SCANNED | kernels(*HEADS, convolution="convolution"),
@@ -662,7 +675,7 @@ NEW_PAIRS = PAIRS | {"F": "elementwise"}
 @implementation(
     "mamba-2",
     "parallel",
-    options=("no-norm",),
+    options=("no-norm", "no-conv-bias"),
     form="parallel",
     rewrites=("dense",),
     kernels=ALL_PAIRS | NORMED | kernels(*HEADS, convolution="convolution"),
@@ -697,7 +710,7 @@ IN_CHUNKS = {
 @implementation(
     "mamba-2",
     "chunked",
-    options=("no-norm",),
+    options=("no-norm", "no-conv-bias"),
     form="chunked",
     rewrites=("dense",),
     kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="convolution"),

@@ -282,7 +282,7 @@ def experts(
     experts read the first rows of `other`. If `idle`, the router scores more experts than have
     weights, of which none is chosen. `biased`: maps have biases, `offset`: so has their sum;
     `clamped`: bounded gates; `squared`: no gate, but the activation squared; `shared`: every row
-    passes one more expert, "plain", "gated" (times a sigmoid), or none, ""."""
+    passes one more expert, "plain", "biased", "gated" (times a sigmoid), or none, ""."""
     read = x
     if apart:
         read = rms_norm(p, x, None, "") * p.gain / x.shape[-1] ** 0.5
@@ -308,12 +308,13 @@ def experts(
     y = y + p.b_out if offset else y
     if not shared:
         return y
-    inner = x @ p.V_up
-    if clamped:
-        inner = bounded_gates(x @ p.V_gate, inner)
+    inner = linear(p, x, "V_up", "bias_up")
+    if squared:
+        inner = act(inner) * act(inner)
     else:
-        inner = act(inner) * act(inner) if squared else act(x @ p.V_gate) * inner
-    every: Tensor = inner @ p.V_down
+        gate = linear(p, x, "V_gate", "bias_gate")
+        inner = bounded_gates(gate, inner) if clamped else act(gate) * inner
+    every = linear(p, inner, "V_down", "bias_down")
     return y + (every * torch.sigmoid(x @ p.v).unsqueeze(-1) if shared == "gated" else every)
 
 

@@ -33,7 +33,8 @@ from tests.small import by_sizes
 
 NAMES = (
     "mamba-3", "mamba-2+core", "mamba+norms", "mamba-2", "mamba-3+core", "mamba-2+no-norm",
-    "mamba-3+mimo", "mamba-3+core+mimo", "mamba+core", "mamba",
+    "mamba-3+mimo", "mamba-3+core+mimo", "mamba+core", "mamba", "mamba+no-conv-bias",
+    "mamba-2+no-conv-bias",
 )  # fmt: skip
 """In an order of which `grid(3)` below takes the names whose training steps are derived fastest;
 the choice follows the name of the test (tests/conftest.py)."""
@@ -99,9 +100,9 @@ def softplus(z: float) -> float:
     return math.log(1 + math.exp(z))
 
 
-def convolved(u: Array, taps: Array, bias: Array) -> Array:
+def convolved(u: Array, taps: Array, bias: Array | int) -> Array:
     """silu(bias + sum over s of taps[s] u[i-s]), rows before the first being 0."""
-    found = np.tile(bias, (len(u), 1))
+    found = np.zeros_like(u) + bias
     for i in range(len(u)):
         for s in range(min(i + 1, len(taps))):
             found[i] += taps[s] * u[i - s]
@@ -112,7 +113,7 @@ def mamba(x: Array, W: Arrays, sizes: Sizes) -> Array:
     """h = exp(Delta A) h + Delta B x, y = C h + D x, channel by channel and state by state."""
     rows = x @ W["W_X"]
     if "w_X" in W:
-        rows = convolved(rows, W["w_X"], W["b_X"])
+        rows = convolved(rows, W["w_X"], W.get("b_X", 0))
     E, N = W["log_A"].shape
     h = np.zeros((E, N))
     y = np.zeros_like(rows)
@@ -143,7 +144,7 @@ def mamba_2(x: Array, W: Arrays, sizes: Sizes) -> Array:
     X, B, C = (x @ W[f"W_{name}"] for name in "XKQ")
     if "w_X" in W:
         X, B, C = (
-            convolved(rows, W[f"w_{name}"], W[f"b_{name}"])
+            convolved(rows, W[f"w_{name}"], W.get(f"b_{name}", 0))
             for rows, name in ((X, "X"), (B, "K"), (C, "Q"))
         )
     y = np.zeros_like(X)

@@ -69,7 +69,7 @@ DELTA = {
     "head_dim": (8, 16, 40),
     "attention_bias": (True, False),
 }
-STATES = {"state_size": (3, 16), "conv_kernel": (3, 4)}
+STATES = {"state_size": (3, 16), "conv_kernel": (3, 4), "use_conv_bias": (True, False)}
 USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
 
 INCOMPLETE = (
@@ -170,6 +170,7 @@ SOME: Mapping[str, Sequence[Any]] = {
     "mamba_n_groups": (1, 3),
     "mamba_d_state": (3, 8),
     "mamba_d_conv": (3, 4),
+    "mamba_conv_bias": (True, False),
     "conv_L_cache": (2, 5),
     "use_sandwich_norm": (True, False),
     "linear_num_heads": (1, 2),
@@ -249,7 +250,6 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "persimmon": {**TURNED, "head_dim": ()},
     "afmoe": {"attention_bias": (False,)},
-    "aria_text": {"mlp_bias": (False,)},
     "deepseek_v3": LATENT,
     "bailing_hybrid": {
         **LATENT,
@@ -280,7 +280,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         ),
     },
     "codegen": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
-    "deepseek_v2": {**LATENT, "n_group": (1,), "mlp_bias": ()},
+    "deepseek_v2": {**LATENT, "n_group": (1,)},
     "falcon": {"num_kv_heads": (2,), "multi_query": (True,)},
     "glm4_moe_lite": LATENT,
     "gpt_neo": {
@@ -328,7 +328,7 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "hidden_size": (48, 96),
         "num_attention_heads": (6,),
         "head_dim": (),
-        "lru_width": (None,),
+        "lru_width": (None, 36, 60),
         "num_hidden_layers": (3, 4, 9),
         "intermediate_size": (2, 70),
     },
@@ -384,7 +384,6 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "dots1": {"num_local_experts": (), "n_routed_experts": (4,)},
     "ernie4_5_moe": {"use_bias": (False,)},
     "helium": {"hidden_size": (48,), "num_attention_heads": (6,), "head_dim": (8,)},
-    "hy_v3": {"mlp_bias": (False,)},
     "phimoe": {"num_experts_per_tok": (2,)},
     "internlm3": {"attention_bias": (), "mlp_bias": ()},
     "git": {"pad_token_id": (1,), "max_position_embeddings": (40,), "num_attention_heads": (6, 12)},
@@ -562,6 +561,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mamba_n_groups": (1, 3),
         "mamba_d_state": (3, 8),
         "mamba_d_conv": (3, 4),
+        "mamba_conv_bias": (True, False),
         "attention_bias": (True, False),
     },
     "nemotron_h": {
@@ -577,6 +577,8 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mamba_head_dim": (5, 8),
         "n_groups": (1, 3),
         "conv_kernel": (3, 4),
+        "use_conv_bias": (True, False),
+        "mlp_bias": (True, False),
         "n_routed_experts": (4,),
         "num_experts_per_tok": (1, 2),
         "moe_intermediate_size": (2, 9),
@@ -649,6 +651,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mamba_n_groups": (1, 3),
         "mamba_d_state": (3, 8),
         "mamba_d_conv": (3, 4),
+        "mamba_conv_bias": (True, False),
         "mamba_rms_norm": (True, False),
         "attention_bias": (True, False),
         "mlp_bias": (True, False),
@@ -760,7 +763,8 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     from transformers import CONFIG_MAPPING
 
     fields = {name: value for name, value in config.items() if name != "model_type"}
-    made = CONFIG_MAPPING[config["model_type"]](**fields)
+    of = CONFIG_MAPPING[config["model_type"]]
+    made = of(**of._decode_special_floats(fields))  # infinity, as its class saves it
     with torch.device("meta"):
         model = class_of(made)(made)
     model.tie_weights()

@@ -333,6 +333,8 @@ REFUSED = [
      "'cross_attention_layers' must list numbers of layers, got ['3']"),
     ({"model_type": "minimax_m3_vl_text", "sparse_attention_config": {
         "sparse_attention_freq": [0, 1]}}, "some layers have an indexer that chooses keys"),
+    ({"model_type": "recurrent_gemma", "lru_width": 7}, "10 heads do not divide the 7 channels of"),
+    ({**LLAMA, "quantization_config": 7}, "'quantization_config' must be an object, got 7"),
     ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
     ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
      "'per_layer_config' names layer 030, of 30 layers"),
@@ -642,6 +644,22 @@ def test_blocks_of_entries_take_34_bytes_for_32(tmp_path: Path) -> None:
     path = written(tmp_path, {**odd, "num_hidden_layers": 1})
     result = CliRunner().invoke(app, ["memory", path, "--t", "3", "--cache-dtype", "q8_0"])
     assert "12 entries do not fill blocks of 32" in str(result.exception)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_quantised_weights_are_counted_and_their_bytes_are_asked_for(
+    tmp_path: Path, nested: bool
+) -> None:
+    quantised = {"quantization_config": {"quant_method": "fp8"}}
+    outer = {"model_type": "mistral3", "text_config": LLAMA} if nested else LLAMA
+    net = read(tmp_path, {**outer, **quantised})
+    assert net.parameters() == read(tmp_path, outer).parameters()
+    assert "before fp8 quantises them" in net.described.remark
+    words = ["memory", written(tmp_path, {**outer, **quantised}), "--t", "1"]
+    result = CliRunner().invoke(app, words)
+    assert "fp8 quantises some of the weights or all: --weight-dtype" in str(result.exception)
+    plain = printed(*words, "--ignore", "quantization_config")["weights_bytes"]
+    assert printed(*words, "--weight-dtype", "fp8")["weights_bytes"] == plain // 2
 
 
 @pytest.mark.parametrize(

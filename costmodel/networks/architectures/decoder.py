@@ -109,7 +109,14 @@ def mamba_2(c: Configuration, inner: int, *options: str, of: str = "mamba_expand
     if heads * width != inner:
         raise c.refused(f"{heads} heads of {width} channels are not the {inner} of {of}")
     groups, taps = c.size("mamba_n_groups"), c.size("mamba_d_conv")
+    options = (*options, *conv_bias(c, "mamba_conv_bias"))
     return mixer("mamba-2", options, n=heads, P=width, N=c.size("mamba_d_state"), G=groups, k=taps)
+
+
+def conv_bias(c: Configuration, name: str) -> tuple[str, ...]:
+    """The option of Mamba and Mamba-2 for a field that says whether short convolutions have
+    biases; none where the field is missing or true."""
+    return () if c.switch(name, usual=True) else ("no-conv-bias",)
 
 
 def mixture(

@@ -38,7 +38,6 @@ def read(c: Configuration) -> Description:
     Mamba-2 beside attention, then a gated FFN."""
     c.with_class().require(
         {
-            "mamba_conv_bias": (True,),
             "mamba_proj_bias": (False,),
             "projectors_bias": (False,),
             "hidden_act": ("silu",),

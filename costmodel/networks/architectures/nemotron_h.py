@@ -14,6 +14,7 @@ from costmodel.networks import parts
 from costmodel.networks.architectures.decoder import (
     attention,
     block,
+    conv_bias,
     decoder,
     mixer,
     mixture,
@@ -31,6 +32,7 @@ DEFAULTS: Mapping[str, Any] = {
     "max_position_embeddings": 4096,
     "tie_word_embeddings": False,
     "intermediate_size": 21504,
+    "mlp_bias": False,
     "ssm_state_size": 128,
     "mamba_num_heads": 128,
     "mamba_head_dim": 64,
@@ -77,10 +79,8 @@ def read(c: Configuration) -> Description:
         {
             "mlp_hidden_act": ("relu2",),
             "mamba_hidden_act": ("silu",),
-            "mlp_bias": (False,),
             "use_bias": (False,),
             "mamba_proj_bias": (False,),
-            "use_conv_bias": (True,),
             "moe_latent_size": (None,),
             "sliding_window": (None,),
             "hidden_dropout": (0.0,),
@@ -105,12 +105,13 @@ def read(c: Configuration) -> Description:
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "linear_attention": (
         "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel",
+        "use_conv_bias",
     ),
     "full_attention": ("num_attention_heads", "num_key_value_heads", "head_dim"),
-    "mlp": ("intermediate_size",),
+    "mlp": ("intermediate_size", "mlp_bias"),
     "moe": (
         "n_routed_experts", "moe_intermediate_size", "moe_shared_expert_intermediate_size",
-        "num_experts_per_tok", "norm_topk_prob",
+        "num_experts_per_tok", "norm_topk_prob", "mlp_bias",
     ),
 }  # fmt: skip
 """Kind of a layer -> the fields that say nothing where no layer is of that kind."""
@@ -122,7 +123,7 @@ def _part(c: Configuration, kind: str) -> Any:
     if kind == "linear_attention":
         return mixer(
             "mamba-2",
-            (),
+            conv_bias(c, "use_conv_bias"),
             n=c.size("mamba_num_heads"),
             P=c.size("mamba_head_dim"),
             N=c.size("ssm_state_size"),
@@ -132,11 +133,12 @@ def _part(c: Configuration, kind: str) -> Any:
     if kind == "full_attention":
         return attention(c)
     if kind == "mlp":
-        ffn = parts.ffn("relu", bias=False, squared=True)
+        ffn = parts.ffn("relu", bias=c.switch("mlp_bias"), squared=True)
         return part("FFN", ffn, f=c.size("intermediate_size"))
     routing = "sigmoid-normalised" if c.switch("norm_topk_prob") else "sigmoid"
     width = c.size("moe_intermediate_size")
-    return mixture(c, routing, width, squared="relu", shared="plain")
+    shared = "biased" if c.switch("mlp_bias") else "plain"
+    return mixture(c, routing, width, squared="relu", shared=shared)
 
 
 def _kinds(c: Configuration) -> list[str]:

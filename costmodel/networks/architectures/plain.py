@@ -71,7 +71,8 @@ class Experts:
             where `normalised` says so: True, or the field of that name.
         width: the field with the width of an expert.
         clamped, biased: bounded gates, and biases, as in gpt-oss.
-        shared: an FFN for all tokens, a name in `experts.SHARED`; `copies`: how many experts wide
+        shared: an FFN for all tokens, a name in `experts.SHARED` ("biased" in place of "plain"
+            where `mlp_bias` of the configuration is true); `copies`: how many experts wide
             it is in a class without a field that says so.
         chosen: how many experts a token goes through if the configuration does not say.
         correction: a name in `experts.CORRECTIONS`; None: as is usual for the scores.
@@ -124,8 +125,11 @@ class Experts:
             if power and value != 1:
                 raise c.refused(f"{normal} = {value!r} is not known here: expected 1.0 or None")
         routing = f"{self.scores}-normalised" if share else self.scores
+        shared = self.shared
+        if shared == "plain" and _switched(c, "mlp_bias"):
+            shared = "biased"
         found = mixture(
-            c, routing, c.size(self.width), shared=self.shared, copies=self.copies,
+            c, routing, c.size(self.width), shared=shared, copies=self.copies,
             clamped=self.clamped, biased=self.biased, correction=self.correction,
             activation=activation, chosen=self.chosen, offset=self.offset,
         )  # fmt: skip

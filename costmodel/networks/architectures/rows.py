@@ -14,6 +14,7 @@ from typing import Any
 from costmodel.networks.architectures.decoder import (
     UNIT_GAINS,
     attention,
+    conv_bias,
     head_width,
     mamba_2,
     mixer,
@@ -164,7 +165,7 @@ def _parallel(c: Configuration) -> str:
 
 def _mamba_2(c: Configuration) -> Use:
     """Make the part Mamba-2, with sizes from the fields of a configuration of Bamba."""
-    c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
+    c.require({"mamba_proj_bias": (False,)})
     return mamba_2(c, c.size("mamba_expand") * c.size("hidden_size"))
 
 
@@ -175,12 +176,13 @@ def _bamba(c: Configuration, k: int, number: int) -> str:
 def _mamba(c: Configuration) -> Use:
     """Make the part Mamba with norms inside, with sizes from the fields of a configuration of
     Jamba."""
-    c.require({"mamba_conv_bias": (True,), "mamba_proj_bias": (False,)})
+    c.require({"mamba_proj_bias": (False,)})
     d = c.size("hidden_size")
     rank = c.get("mamba_dt_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("mamba_dt_rank")
     inner, state = c.size("mamba_expand") * d, c.size("mamba_d_state")
-    return mixer("mamba", ("norms",), E=inner, R=rank, N=state, k=c.size("mamba_d_conv"))
+    options = ("norms", *conv_bias(c, "mamba_conv_bias"))
+    return mixer("mamba", options, E=inner, R=rank, N=state, k=c.size("mamba_d_conv"))
 
 
 def _jamba(c: Configuration, k: int, number: int) -> str:
@@ -266,8 +268,11 @@ def _kimi(c: Configuration, k: int, number: int) -> str:
 
 
 def _rg_lru(c: Configuration) -> Use:
-    c.agree(lru_width=c.size("hidden_size"))
-    return mixer("rg-lru", (), n=c.size("num_attention_heads"), k=c.size("conv1d_width"))
+    n = c.size("num_attention_heads")
+    width = c.size_or_none("lru_width") or c.size("hidden_size")
+    if width % n:
+        raise c.refused(f"{n} heads do not divide the {width} channels of lru_width")
+    return mixer("rg-lru", (), n=n, h=width // n, k=c.size("conv1d_width"))
 
 
 def _recurrent(c: Configuration, k: int, number: int) -> str:
@@ -495,7 +500,7 @@ ROWS: Mapping[str, Plain] = {
     "apertus": Plain(name="Apertus", options=NORMED, ffn="plain"),
     "arcee": Plain(name="Arcee", ffn="plain"),
     "aria_text": Plain(
-        name="AriaText", fixed={"mlp_bias": (False,)},
+        name="AriaText",
         experts=Experts(
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
         ),
@@ -601,7 +606,7 @@ ROWS: Mapping[str, Plain] = {
     ),
     "deepseek_v2": Plain(
         name="DeepseekV2", mixers={FULL: latent}, numbers=DEEPSEEK + " norm_topk_prob",
-        fixed={"mlp_bias": (False,), "topk_method": ("greedy",)},
+        fixed={"topk_method": ("greedy",)},
         experts=Experts(shared="plain", chosen=1, normalised=False),
     ),
     "deepseek_v3": Plain(
@@ -736,7 +741,7 @@ ROWS: Mapping[str, Plain] = {
         ),
     ),
     "hy_v3": Plain(
-        name="HYV3", options=NORMED, fixed={"mlp_bias": (False,)},
+        name="HYV3", options=NORMED,
         numbers="router_scaling_factor enable_moe_fp32_combine",
         experts=Experts(scores="sigmoid", normalised=True, shared="plain", first=1),
     ),

@@ -25,7 +25,7 @@ def mamba() -> Mixer:
     E, R = m.size("E", "inner channels", 256), m.size("R", "rank of the step size", 8)
     m.input("x", l, d)
     y, each = m.output("y", l, d), E / n
-    declare_rows(m, "X", E, convolved=True)
+    declare_rows(m, "X", E, ())
     shapes = {
         "W_R": (n, each, R), "W_dt": (n, R, each), "b_dt": (n, each), "W_B": (n, each, N),
         "W_C": (n, each, N), "log_A": (n, each, N), "D": (n, each), "W_Z": (d, E),
