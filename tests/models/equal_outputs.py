@@ -240,6 +240,9 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"shared_experts?\.down_proj\.weight", "V_down", "columns"),
         (r"shared_experts?\.(input_linear|gate_up_proj)\.weight", "V_gate V_up", "columns"),
         (r"shared_experts?\.output_linear\.weight", "V_down", "columns"),
+        (r"shared_experts\.gate_proj\.bias", "bias_gate", ""),
+        (r"shared_experts\.up_proj\.bias", "bias_up", ""),
+        (r"shared_experts\.down_proj\.bias", "bias_down", ""),
         (r"shared_expert_gate\.weight", "v", ""),
     ],
 }  # fmt: skip
