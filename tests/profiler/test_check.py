@@ -57,6 +57,10 @@ OF_A_MODULE = ("module equals equations", "dispatched equals executed")
 OF_A_TOKEN = ("state held equals derived state", "step equals forward")
 
 
+UNDERIVED = {"strided-attention", "deltanet", "gated-deltanet", "kda", "mamba-2", "rwkv-7"}
+"""Mixers with a form whose span, or another such answer, is refused with its reason."""
+
+
 @pytest.mark.grid(24)
 @pytest.mark.parametrize("name", names())
 def test_built_in_mixers_hold(name: str) -> None:
@@ -66,8 +70,8 @@ def test_built_in_mixers_hold(name: str) -> None:
     stepless = {f"{own}: step equals forward" for own, it in found.items() if not it.step_form}
     open_ = {p.name: p for p in proofs if p.passed is not True}
     underived = [open_.pop(own) for own in [*open_] if own.endswith(", other answers")]
-    assert all(p.passed is None and "is not derived: " in p.detail for p in underived)
-    assert bool(underived) == (name == "strided-attention")
+    assert all(p.passed is None and " not derived: " in p.detail for p in underived)
+    assert bool(underived) == (name in UNDERIVED)
     assert open_.keys() == stepless
     for proof in proofs:
         if proof.name in stepless:
