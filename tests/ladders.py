@@ -13,7 +13,7 @@ from profiler.reconcile.ladder import ladder
 from profiler.reconcile.levels import Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
-from profiler.run.measure import dispatched_by, peer_json, peers_of, zeros_of
+from profiler.run.measure import dispatched_beside_torch, fvcore_of, peer_json, zeros_of
 from profiler.run.plan import candidate_in_record
 from profiler.run.prepare import prepare
 from profiler.run.request import Request
@@ -35,13 +35,14 @@ def reconciled(
     if phase == "inference":
         sizes = {"t": max(1, sizes["l"] - 1)} | sizes
     work = prepare(Request(equations, implementation, sizes, phase, dtype, device))
+    dispatched, peer = dispatched_beside_torch(work)
     peers = {
         name: peer_json(p, Unavailable("not timed"))
-        for name, p in peers_of(work).items()
+        for name, p in {"torch": peer, "fvcore": fvcore_of(work)}.items()
         if isinstance(p, PeerCount)
     }
     counts: dict[str, Any] = {
-        "dispatch": dispatched_by(work).to_json(),
+        "dispatch": dispatched.to_json(),
         "zeros": zeros_of(work).to_json(),
         "peers": peers,
     }

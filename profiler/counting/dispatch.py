@@ -10,6 +10,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from profiler.counting.call import (
@@ -99,6 +100,12 @@ class DispatchRecorder(DispatchMode):
         """Run an operation, and add the call to `by_op`, with its operations and bytes (0 for a
         view); without a counting rule also to `unknown`."""
         result = super().see(kind, args, kwargs)
+        with _disable_current_modes():  # a counter around this one sees none of the rules' own work
+            self.note(kind, args, kwargs, result)
+        return result
+
+    def note(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        """Add a call to `by_op`, and without a counting rule also to `unknown`."""
         call = bind(kind.func, args, kwargs, result)
         read, written = (0, 0) if kind.view else (bytes_read(call), bytes_written(call))
         counted = NOTHING
@@ -115,7 +122,6 @@ class DispatchRecorder(DispatchMode):
             bytes_written=before.bytes_written + written,
             view=before.view,
         )
-        return result
 
     def uncounted(self, name: str, reason: str, touched: int = 0) -> None:
         """Note one call of an uncounted operation, which touches `touched` bytes; the first reason
@@ -144,6 +150,12 @@ class DispatchRecorder(DispatchMode):
             return noted
 
         with patch.multiple(Tensor, **{name: noting(name) for name in EXITS}):
+            yield
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """A context in which all dispatched operations and all exits of numbers are noted."""
+        with self, self.watching_exits():
             yield
 
     def counts(self) -> DispatchCounts:
@@ -217,7 +229,7 @@ def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
     """
     recorder = DispatchRecorder()
     try:
-        with recorder, recorder.watching_exits():
+        with recorder.watching():
             fn(*args)
     except RuntimeError as error:
         if reason := higher_order_reason(error):

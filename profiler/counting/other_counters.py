@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -50,18 +51,22 @@ class PeerCount(Record, frozen=True):
     moved: Mapping[str, int] = {}
 
 
-def flop_counter_mode(fn: Callable[..., Any], *args: Any) -> PeerCount | Unavailable:
+def flop_counter_mode(
+    fn: Callable[..., Any], *args: Any, beside: AbstractContextManager[Any] | None = None
+) -> PeerCount | Unavailable:
     """The figures of torch.utils.flop_counter.FlopCounterMode for one run of `fn(*args)`;
     Unavailable if the call fails under it.
 
     Operations for which FlopCounterMode has no formula, except views, are in `uncounted`, or in
-    `moved` if they compute nothing by this project's rules.
+    `moved` if they compute nothing by this project's rules. `beside`: a context around the run, as
+    of a `DispatchRecorder`, which sees each operation before FlopCounterMode decomposes it.
     """
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
     recorder = DispatchRecorder()
     try:
-        with recorder, FlopCounterMode(display=False) as counter:  # the inner mode sees calls first
+        # the innermost mode sees calls first
+        with recorder, FlopCounterMode(display=False) as counter, beside or nullcontext():
             fn(*args)
     except Exception as error:  # an operator that runs functions raises what it likes
         return Unavailable(f"FlopCounterMode could not count the call: {_in_words(error)}")

@@ -17,7 +17,8 @@ from torch import nn
 
 from costmodel.errors import as_exception
 from costmodel.program.phases import phase_name
-from profiler.counting.dispatch import DispatchCounts, count_dispatch
+from profiler.counting.call import HIGHER_ORDER
+from profiler.counting.dispatch import DispatchCounts, DispatchRecorder, count_dispatch
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcore_count
 from profiler.counting.zero_gradients import spent_on_zeros
@@ -90,7 +91,18 @@ def count(
     Raises:
         MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
-    return _prepare_and_take(request, note, lambda work: _counts_of(request, work, note))
+    listed: list[Measured] = []
+
+    def first(work: PreparedCall) -> None:
+        """List the tensors of the first call; call without a list where the call has none."""
+        note("counting what is held")
+        listed.append(tensors_at_peak(work, request))
+        if isinstance(listed[0], Unavailable):
+            work.once()
+
+    return _prepare_and_take(
+        request, note, lambda work: _counts_of(request, work, note, listed[0]), first
+    )
 
 
 def time_again(
@@ -121,19 +133,22 @@ def time_again(
 
 
 def _prepare_and_take(
-    request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
+    request: Request,
+    note: Callable[[str], None],
+    take: Callable[[PreparedCall], Measurement],
+    warm_up: Callable[[PreparedCall], Any] = PreparedCall.once,
 ) -> Measurement:
-    """Prepare the request's call, and return the record that `take` makes of it, with the state of
-    the device before the call was prepared; `note` receives the name of each step. Raises
-    MeasureError: the implementation cannot mix one new token though the request is for one, or
-    preparing or measuring the call fails."""
+    """Prepare the request's call, and return the record that `take` makes of it after a first call
+    (`warm_up`), with the state of the device before the call was prepared; `note` receives the name
+    of each step. Raises MeasureError: the implementation cannot mix one new token though the
+    request is for one, or preparing, the first call or measuring fails."""
     note("building")
     require_token(request)
     with on_device(request.device):
         before = current_state(request.device)
         try:
             work = prepare(request)
-            work.once()
+            warm_up(work)
         except Exception as error:  # a module of a user's own may raise anything
             raise MeasureError(_with_candidate(request, failure(error))) from error
         try:
@@ -163,9 +178,7 @@ def _measurement_of(
 ) -> Measurement:
     """Measure everything of the prepared call: operations, the figures of other counters, memory,
     time, energy, and hardware counters if asked for. Return the record."""
-    dispatched, counts, measured = counted(work, request, note)
-    note("asking other counters")
-    peers = peers_of(work)
+    dispatched, peers, counts, measured = counted(work, request, note)
     note("measuring memory")
     measured = {"peak_memory": peak_of_call(work, request.device)} | measured
     measured |= metered(work, request, dispatched, limits, note)
@@ -178,12 +191,13 @@ def _measurement_of(
 COUNTS_ONLY = Unavailable("only counts were asked for (--counts-only)")
 
 
-def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]) -> Measurement:
+def _counts_of(
+    request: Request, work: PreparedCall, note: Callable[[str], None], listed: Measured
+) -> Measurement:
     """Count the prepared call without a clock: operations, other counters' figures, and bytes.
-    Return the record; readings that need a clock are missing, with the reason."""
-    dispatched, counts, measured = counted(work, request, note)
-    note("asking other counters")
-    peers = peers_of(work)
+    Return the record; readings that need a clock are missing, with the reason. `listed`: the
+    tensors at the peak of the first call, or why there is no list."""
+    dispatched, peers, counts, measured = counted(work, request, note, listed=listed)
     note("measuring memory")
     measured = {"peak_memory": peak_of_listed(measured, work, request.device)} | measured
     measured["kernels"] = kernels_of(work, request.device, dispatched)
@@ -205,22 +219,33 @@ def _record(
 
 
 def counted(
-    work: PreparedCall, request: Request, note: Callable[[str], None]
-) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
+    work: PreparedCall,
+    request: Request,
+    note: Callable[[str], None],
+    *,
+    listed: Measured | None = None,
+) -> tuple[DispatchCounts, Peers, dict[str, Any], dict[str, Measured]]:
     """Take the figures of the prepared call that need no clock.
 
+    Args:
+        listed: the tensors at the peak, if the first call listed them.
+
     Returns:
-        The dispatched operations; the `counts` of a record as JSON values (`dispatch`, `zeros` and,
-        where there are any, `forward`, `traced`, `hardware`); and the readings, or their reasons.
+        The dispatched operations; the figures of other counters; the `counts` of a record as JSON
+        values (`dispatch`, `zeros` and, where there are any, `forward`, `traced`, `hardware`); and
+        the readings, or their reasons.
     """
     phase = phase_name(request.phase)
     note("counting operations")
-    dispatched, zeros = dispatched_by(work), zeros_of(work)
+    dispatched, peer = dispatched_beside_torch(work)
+    zeros = zeros_of(work)
+    note("asking other counters")
+    peers = {"torch": peer, "fvcore": fvcore_of(work)}
     note("tracing")
     traced = subject(request.mixer).traced(phase, request.sizes)
     note("counting what is held")
     measured: dict[str, Measured] = {
-        "tensors_at_peak": tensors_at_peak(work, request),
+        "tensors_at_peak": listed or tensors_at_peak(work, request),
         "activations": activation_bytes(work, request),
         "weights": weight_bytes(work.module),
         "state": state_bytes(work, phase),
@@ -234,14 +259,14 @@ def counted(
         measured["traced"] = traced
     elif traced is not None:
         counts["traced"] = traced.to_json()
-    return dispatched, counts | hardware, measured
+    return dispatched, peers, counts | hardware, measured
 
 
 def profiled(
     work: PreparedCall,
     request: Request,
     dispatched: DispatchCounts,
-    peers: Mapping[str, PeerCount | Unavailable],
+    peers: Peers,
     measured: Mapping[str, Measured],
     note: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
@@ -272,7 +297,7 @@ def profiled(
 
 
 def figures_of(
-    peers: Mapping[str, PeerCount | Unavailable], times: OperationTimes | Unavailable
+    peers: Peers, times: OperationTimes | Unavailable
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
     """Two dicts of the counters of others (`peers`: torch's, fvcore's): name -> figures as JSON
     values, with each operation's share of the time from `times`; and `peer NAME` -> the reason, for
@@ -344,6 +369,21 @@ def dispatched_by(work: PreparedCall) -> DispatchCounts:
     return count_dispatch(work.bare)
 
 
+def dispatched_beside_torch(work: PreparedCall) -> tuple[DispatchCounts, PeerCount | Unavailable]:
+    """(the operations that the call dispatches, without its reset; the figures of torch's
+    FlopCounterMode, or why there are none), from one run. FlopCounterMode may refuse a call and
+    runs the functions of an operator such as torch.cond: then the operations are counted in a run
+    without FlopCounterMode."""
+    work.restore()
+    recorder = DispatchRecorder()
+    peer = flop_counter_mode(work.bare, beside=recorder.watching())
+    found = recorder.counts()
+    alone = isinstance(peer, Unavailable) or any(
+        operation.reason == HIGHER_ORDER for operation in found.unknown.values()
+    )
+    return dispatched_by(work) if alone else found, peer
+
+
 def forward_of(work: PreparedCall) -> list[str]:
     """The sorted names in torch of the operations that the forward pass before a backward pass
     dispatches; [] if the call takes no gradients."""
@@ -364,12 +404,17 @@ def zeros_of(work: PreparedCall) -> Operations:
     return spent_on_zeros(backward)
 
 
+Peers = Mapping[str, PeerCount | Unavailable]
+"""Name of another program's counter (`torch`, `fvcore`) -> its figures for the same call, or why
+there are none."""
+
 FORWARD_ONLY = "fvcore counts forward passes only, no gradients"
 
 
-def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
-    """A dict: name of another program's counter (`torch`, `fvcore`) -> its figures for the same
-    call, or why there are none."""
+def fvcore_of(work: PreparedCall) -> PeerCount | Unavailable:
+    """The figures of fvcore for the same call, or why there are none."""
+    if work.forward is not None:
+        return Unavailable(FORWARD_ONLY)
 
     def call(*_: torch.Tensor) -> Any:
         """The result and what the call left in the state: a trace drops work that reaches
@@ -378,13 +423,8 @@ def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
         return result if work.state is None else (result, *work.state.arrays.values())
 
     work.restore()
-    if work.forward is not None:
-        return {"torch": flop_counter_mode(work.bare), "fvcore": Unavailable(FORWARD_ONLY)}
-    return {
-        "torch": flop_counter_mode(work.bare),
-        # fvcore traces the module, or, if a call changes a state, a function that resets and calls
-        "fvcore": fvcore_count(work.module, *work.args, call=call if work.reset else None),
-    }
+    # fvcore traces the module, or, if a call changes a state, a function that resets and calls
+    return fvcore_count(work.module, *work.args, call=call if work.reset else None)
 
 
 def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str, Any]:
@@ -445,8 +485,9 @@ def peak_of_listed(measured: Mapping[str, Measured], work: PreparedCall, device:
 
 def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
     """Measure the largest number of bytes that the call holds at once, by the allocator, in a
-    separate run; in the details are the tensors alive at that moment. Unavailable for one new
-    token, for a backward pass alone, or if the call fails."""
+    separate run; in the details are the tensors alive at that moment. A call that leaves tensors
+    besides its result, such as a first one that fills a cache, is listed once more. Unavailable for
+    one new token, for a backward pass alone, or if the call fails."""
     if phase_name(request.phase) == "inference":
         return Unavailable("the memory of one new token is its state: its tensors are not listed")
     if not work.trivial:
@@ -460,8 +501,11 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
         return found | ({"result": result} if isinstance(result, torch.Tensor) else {})
 
     try:
-        work.restore()
-        found = most_alive(work.bare, torch.device(request.device).type, named)
+        for _ in range(2):
+            work.restore()
+            found = most_alive(work.bare, torch.device(request.device).type, named)
+            if not found.left:
+                break
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(f"the call failed while its tensors were listed: {reason_of(error)}")
     return taken_once("tensors_at_peak", found.total, found.to_json())

@@ -12,7 +12,7 @@ from msgspec import structs
 from torch import Tensor, nn
 
 import costmodel as cm
-from profiler.counting.other_counters import PeerCount
+from profiler.counting.other_counters import PeerCount, flop_counter_mode
 from profiler.meters.compilation import Compiled
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import LatencyLimits
@@ -213,6 +213,35 @@ def test_counting_alone_takes_the_peak_from_the_run_that_lists_its_tensors(
     found = measure_file.count(request).readings["peak_memory"]
     assert isinstance(measured, Reading) and found.value == measured.value
     assert found.details["runs"] == 1
+
+
+class Remembers(MeToeplitz):
+    """Keeps what its first call computes, and dispatches an operation that is counted by parts."""
+
+    calls = 0
+    kept: Tensor | None = None
+
+    def mix(self, x: Tensor) -> Tensor:
+        type(self).calls += 1
+        if self.kept is None:
+            self.kept = torch.exp(torch.zeros(60_013))
+        with torch.inference_mode():
+            return super().mix(nn.functional.hardsigmoid(x))
+
+
+def test_one_run_counts_for_both_counters_after_the_run_that_fills_caches() -> None:
+    request = doctored(Remembers)
+    work = prepare(request)
+    work.once()
+    alone, peer = measure_file.dispatched_by(work), flop_counter_mode(work.bare)
+    Remembers.calls = 0
+    found = measure_file.count(request)
+    assert found.readings["peak_memory"].value < 60_013
+    assert Remembers.calls <= 4  # the list once more, the counters, the trace of fvcore
+    assert found.counts["dispatch"] == alone.to_json()
+    assert isinstance(peer, PeerCount)
+    printed = found.counts["peers"]["torch"]
+    assert printed == peer.to_json() | {"uncounted_time_share": None}
 
 
 def test_the_floor_grows_with_the_operations() -> None:

@@ -73,7 +73,8 @@ class LiveTensor(Record, frozen=True):
 class LiveTensors(Record, frozen=True):
     """The tensors alive at one moment. `total`: bytes by the allocator, above those before the
     call. `rounding`: bytes that the allocator added. `released`: bytes from before the call that
-    were released."""
+    were released. `left`: bytes that outlive the call, without its result and the tensors of known
+    role."""
 
     WRITTEN = ("tensors", "rounding", "released")  # the total is the value of the reading
 
@@ -81,6 +82,7 @@ class LiveTensors(Record, frozen=True):
     tensors: tuple[LiveTensor, ...]
     rounding: int = 0
     released: int = 0
+    left: int = 0
 
     @property
     def unnamed(self) -> int:
@@ -104,12 +106,14 @@ def most_alive(
     run = watched(call, device)
     most, alive, released = run.at_most()
     names = known_names(run, named(run.result))
+    known = {address_of(t) for t in tree_leaves(run.result) if isinstance(t, Tensor)} | {*names}
+    left = sum(one.bytes for place, one in run.at_the_end().items() if place not in known)
     rows = [
         described(one, names.get(one.made.address, "") if one.released is None else "")
         for one in alive
         if one.named
     ]
-    return LiveTensors(most, counted(rows), sum(one.rounding for one in alive), released)
+    return LiveTensors(most, counted(rows), sum(one.rounding for one in alive), released, left)
 
 
 def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
