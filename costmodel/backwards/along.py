@@ -170,7 +170,8 @@ def along(case: Case, letter: str) -> Along:
     l or t if the other is open and neither is given.
 
     Raises:
-        Unanswered: the form has no such size, or the mixer's name gives it in braces (NAME{w=4}).
+        Unanswered: the form has no such size, or the mixer's name gives it in braces (NAME{w=4})
+            or its network does.
         SizeError: the open size is given, the given sizes do not fit each other, or no value of the
             open size fits them.
         Unsupported: the values that fit are not derived.
@@ -178,7 +179,10 @@ def along(case: Case, letter: str) -> Along:
     mixer = case.mixer
     letters = letters_of(mixer, case.phase, case.form)
     if letter in mixer.given:
-        raise Unanswered(f"size {letter} is given in braces: leave it out of the braces")
+        free = ", ".join(one for one in letters if one not in mixer.given)
+        raise Unanswered(
+            f"size {letter} has a value, in braces or by the network: expected one of {free}"
+        )
     if letter not in letters:
         raise Unanswered(f"no size {letter}: expected one of {', '.join(letters)}")
     if letter in case.sizes or letter in case.ties:

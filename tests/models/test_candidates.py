@@ -173,7 +173,7 @@ REFUSED = [
     ("crossover gpt-2 gpt2", "unknown mixer 'gpt2'"),
     ("crossover gpt-2 gpt-2", "gpt-2 is given twice"),
     ("crossover gpt-2 she --form chunked", "gpt-2 has no form 'chunked'"),
-    ("budget gpt-2 --total 1e12 --largest d", "size d is given in braces"),
+    ("budget gpt-2 --total 1e12 --largest d", "by the network: expected one of b, l"),
     ("explain gpt-2 --against she", "a network is explained block by block"),
     ("explain gpt-2{L=x}", "sizes stand in braces at the end"),
 ]
