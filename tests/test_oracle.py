@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from costmodel.errors import OracleError
 from costmodel.mixers import builtin
 from costmodel.oracle import algorithms
 from costmodel.oracle.execute import Compulsory, Execution, Unfused, execute
+from costmodel.oracle.scalars import FUNCTIONS
 
 SIZES = {"l": 3, "d": 4, "n": 2}
 
@@ -333,3 +336,15 @@ def test_an_index_up_to_the_smaller_of_a_half_and_a_rest() -> None:
     for width, turning in ((2, 2), (4, 2), (5, 2), (8, 4), (8, 6), (6, 8)):
         found = cm.count(m).at(l=3, d=width, r=turning).mul
         assert found == 3 * min(width - turning // 2, turning // 2)
+
+
+def test_functions_have_values_where_an_exponential_exceeds_floats() -> None:
+    found = {
+        name: FUNCTIONS[name](-1e6)
+        for name in ("sigmoid", "silu", "silu_slope", "softplus", "elu_plus_1")
+    }
+    assert not any(found.values()) and FUNCTIONS["exp"](1e6) == math.inf
+    for value in (-3.0, 0.5):
+        assert math.isclose(FUNCTIONS["silu"](value), value / (1 + math.exp(-value)))
+        above, below = (FUNCTIONS["silu"](value + step) for step in (1e-5, -1e-5))
+        assert math.isclose(FUNCTIONS["silu_slope"](value), (above - below) / 2e-5, rel_tol=1e-6)

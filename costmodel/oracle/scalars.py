@@ -191,8 +191,21 @@ def larger(left: Step, right: Step) -> Step:
     return step
 
 
+def exp(value: float) -> float:
+    """e to a power, infinite where no float holds it, as floating-point units and torch have it."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def sigmoid(value: float) -> float:
+    """1 / (1 + e**-value), for every float."""
+    return 1 / (1 + exp(-value))
+
+
 FUNCTIONS: Mapping[str, Callable[[float], float]] = {
-    "exp": math.exp,
+    "exp": exp,
     "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "log": math.log,
@@ -201,12 +214,12 @@ FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "tanh": math.tanh,
     "erf": math.erf,
     "relu": lambda v: max(v, 0.0),
-    "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
-    "silu": lambda v: v / (1 + math.exp(-v)),
+    "sigmoid": sigmoid,
+    "silu": lambda v: v * sigmoid(v),
     "softplus": lambda v: max(v, 0.0) + math.log1p(math.exp(-abs(v))),
     "elu_plus_1": lambda v: v + 1 if v > 0 else math.exp(v),
     "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
-    "silu_slope": lambda v: (1 + math.exp(-v) * (1 + v)) / (1 + math.exp(-v)) ** 2,
+    "silu_slope": lambda v: sigmoid(v) * (1 + v * (1 - sigmoid(v))),
     "erf_slope": lambda v: 2 / math.sqrt(math.pi) * math.exp(-v * v),
     "gelu_slope": lambda v: (
         (1 + math.erf(v / math.sqrt(2))) / 2 + v * math.exp(-v * v / 2) / math.sqrt(2 * math.pi)
