@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,12 @@ def test_a_time_that_is_not_predicted_has_a_reason(
         name = "she" if "form" in options else "mha"
         (row,) = cm.table(name, columns=["predicted_time", "floor"], phase="inference", **options)
         assert row["predicted_time"] is None and any(said in why for why in row.reasons.values())
+    # products in bf16 are not those of a vector unit where matrix units take fp16
+    half = tmp_path / "half.toml"
+    half.write_text(f"{OWN}matrix.fp16 = 1e14\nvector.bf16 = 1e13\nspecial = 1e12\nclock = 1e9\n")
+    on_half = partial(cm.table, "mha", board=str(half), columns="floor", phase="inference")
+    assert on_half(dtype="bf16")[0].reasons["floor"].startswith("board half has no figure")
+    assert on_half(dtype="fp16")[0]["floor"] > 0
     # a board without a rate of exponentials: only formulas with exponentials need the rate
     names = ["gqa", "mla:absorbed", "mamba-2", "gdn", "kda"]
     tokens, prompts = (

@@ -54,9 +54,13 @@ def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
             raise Unanswered(getattr(number, "reason", f"{name} is not derived"))
         found[name] = number
     dtype = case.dtypes.activations if case.dtypes else "fp32"
-    units = [name for name in (f"matrix.{dtype}", f"vector.{dtype}") if name in on.figures]
+    own = f"matrix.{dtype}"
+    units = [name for name in (own, f"vector.{dtype}") if name in on.figures]
+    halves = {"matrix.bf16", "matrix.fp16"}  # matrix units that take one of both types take both
+    if own in halves and halves & on.figures.keys():
+        units.append(own)
     try:
-        rate = max(on[name] for name in units or (f"matrix.{dtype}",))
+        rate = max(on[name] for name in units or (own,))
         products = found["mul"] + found["add"]
         return {
             "products": products / rate,
@@ -262,5 +266,6 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             named = ", ".join(" ".join(one) for one in dict.fromkeys(modules))
             yield (
                 f"predicted of the modules {named}: the operations that torch dispatches, one "
-                "after the other, without the host's launches, as reconcile --board predicts them"
+                "after the other, without the host's launches, as reconcile --board predicts them; "
+                "their intervals may begin below the floor, which is that of the equations"
             )
