@@ -168,7 +168,9 @@ def test_random_requests_against_a_scan(seed: int) -> None:
         refused = str(reason)
     if refused:
         there = {who for who in small.values() if who}
-        assert there <= ({found.names} if "never differ" in refused else set()), refused
+        allowed = {found.names} if "never differ" in refused else set()
+        # a form whose cost has numbers at given sizes alone is refused
+        assert there <= allowed or ": no formula of " in refused, refused
         return
     ends = {x for r in ranges[:20] for x in (r.first - 1, r.first, r.last, r.last + 1)}
     others = {*ends, *(draw.randint(1, LARGEST) for _ in range(5))}
