@@ -36,7 +36,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("mamba-2", "chunked", "path_length"): "which rows T_X reads of U_X depends on more than their "
     "distance and the place in a chunk",
-    ("rwkv-7", "chunked", "span"): "the recurrence reads rows further back than the previous row",
+    ("rwkv-7", "chunked", "span"): "entries of one row of the recurrence differ in depth",
     **{
         (name, f"chunked-{way}", question): reason
         for name in ("deltanet", "gated-deltanet", "kda")
