@@ -33,8 +33,9 @@ from benchmarks.published_kernels import (
     logs,
     read_folder,
 )
-from costmodel.prediction.boards import Board
-from costmodel.prediction.families import BY_HOST, FAMILIES, Family, family_of
+from costmodel.data import data_dir
+from costmodel.prediction.boards import Board, read_board
+from costmodel.prediction.families import BY_HOST, FAMILIES, SMALL, Family, family_of
 from costmodel.prediction.power import CONSTANTS, watts
 from costmodel.prediction.predict import fitted_elsewhere, read_fits, stand_in
 
@@ -59,6 +60,21 @@ def standing_in(families: Mapping[str, Any], data: Mapping[str, Data]) -> list[f
             if constants := stand_in(family, board, known):
                 found.append(logs(family, np.array(list(constants.values())), parts))
     return [float(f"{ratio:.4g}") for ratio in widened(found, len(found))]
+
+
+def among_kernels(families: Mapping[str, Any]) -> dict[str, Any]:
+    """The mean, over the boards of `tables/measured/`, of the time of a small kernel among others
+    over its launch and tail alone, by the constants that were fitted without the board."""
+    family = family_of(SMALL, "")
+    assert family is not None
+    shares = {}
+    for path in sorted(data_dir("measured").glob("*/*.toml")):
+        own = read_board(path)
+        fit = fitted_elsewhere(family.name, own.name, read_fits(families))
+        if fit and "kernel_time" in own.figures:
+            shares[own.name] = own["kernel_time"] / (fit.constants["start"] * 1e-6)
+    share = float(np.mean(list(shares.values())))
+    return {"share": float(f"{share:.4g}"), "boards": [*shares]}
 
 
 def fits(family: Family, data: Data) -> list[dict[str, Any]]:
@@ -162,6 +178,7 @@ def main() -> None:
         "families": families,
         "stand_in_interval": standing_in(families, data),
         "power": power(tables),
+        "among_kernels": among_kernels(families),
     }
     print(json.dumps(found, indent=1))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import published_kernels as report
-from costmodel.data import data_dir
+from benchmarks import fit_kernels, published_kernels as report
+from costmodel.data import data_dir, read_data
 from costmodel.errors import BoardError
 from costmodel.prediction.boards import board
 from costmodel.prediction.calls import Calls
@@ -418,3 +418,9 @@ def test_power_rises_with_work_up_to_the_limit() -> None:
     watts = [float(power(calls, on, least * times)[0]) for times in (1, 1.5, 4, 100)]
     assert watts[0] == on["power_limit"] and watts == sorted(watts, reverse=True)
     assert 100 < watts[-1] < watts[1]
+
+
+def test_the_share_of_a_launch_among_kernels_is_that_of_the_measured_boards() -> None:
+    kept = read_data(data_dir("predictions") / "kernels.json")
+    assert kept["among_kernels"] == fit_kernels.among_kernels(kept["families"])
+    assert 0 < kept["among_kernels"]["share"] < 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import Board
-from costmodel.questions.question import Answer, Case, Figure, Whole
+from costmodel.questions.question import BYTES, Answer, Case, Figure, Whole
 from costmodel.questions.registry import FIGURES
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
     dtype = case.dtypes.activations if case.dtypes else "fp32"
     own = f"matrix.{dtype}"
     units = [name for name in (own, f"vector.{dtype}") if name in on.figures]
-    halves = {"matrix.bf16", "matrix.fp16"}  # matrix units that take one of both types take both
-    if own in halves and halves & on.figures.keys():
+    # matrix units that take another type of this size, fp16 beside bf16, are faster than vectors
+    if any(BYTES[x] == BYTES[dtype] and f"matrix.{x}" in on.figures for x in BYTES):
         units.append(own)
     try:
         rate = max(on[name] for name in units or (own,))
@@ -140,8 +140,8 @@ def prediction_sentences(case: Case) -> Iterator[str]:
     `steps`."""
     module, found = steps(case)
     # numpy, which only predictions need, takes a while to load
-    from costmodel.prediction.families import AMONG_KERNELS, family_of
-    from costmodel.prediction.predict import constants_in_words, meanings
+    from costmodel.prediction.families import family_of
+    from costmodel.prediction.predict import among_kernels, constants_in_words, meanings
 
     each = ", ".join(f"{step.kernel} {1e6 * step.seconds:.4g} us" for step in found)
     low, seconds, high = (1e6 * number for number in together(case).values())
@@ -156,9 +156,10 @@ def prediction_sentences(case: Case) -> Iterator[str]:
         by = constants_in_words(family, board_of(case).name)
         yield f"constants of {family.name}, {by}. {meanings(family)}"
     if module and "kernel_time" not in board_of(case).figures:
+        share, boards = among_kernels()
         yield (
-            f"of a small kernel's launch {AMONG_KERNELS:g} are left among other kernels, fitted on "
-            "six calls of h100_sxm; the interval reaches from no launch to that of a kernel alone"
+            f"of a small kernel's launch {share:.2g} are left among other kernels, as measured on "
+            f"{', '.join(boards)}; the interval reaches from no launch to that of a kernel alone"
         )
 
 

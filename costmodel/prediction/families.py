@@ -548,10 +548,6 @@ FAMILIES = (
 SMALL = "decode Mamba-2 convolution"
 """The kernel whose launch and share of the bandwidth stand for those of kernels without a family:
 of those with one, the most like a kernel that reads entries and writes as many."""
-AMONG_KERNELS = 0.35
-"""The share of a small kernel's launch and tail that is left where kernels follow one another: on
-H100, 1.26 us (`tables/measured/h100_sxm`) of 3.58 us alone. An interval reaches from no launch to
-that of a kernel alone."""
 BY_NAME: Mapping[str, Family] = {family.name: family for family in FAMILIES}
 
 

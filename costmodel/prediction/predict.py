@@ -6,7 +6,7 @@ boards that a fit had not seen, holds for a board that nobody measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,14 @@ class Fit:
 def _read() -> Any:
     """The contents of the file of constants."""
     return read_data(data_dir("predictions") / "kernels.json")
+
+
+def among_kernels() -> tuple[float, Sequence[str]]:
+    """(share, boards): the share of a small kernel's launch and tail that is left where kernels
+    follow one another, and the boards on which the share was measured. An interval reaches from no
+    launch to that of a kernel alone."""
+    found = _read()["among_kernels"]
+    return found["share"], found["boards"]
 
 
 Fits = Mapping[str, tuple[Fit, ...]]

@@ -39,10 +39,17 @@ from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import Board
 from costmodel.prediction.calls import Calls, Counted
 from costmodel.prediction.columns import NO_BOARD
-from costmodel.prediction.families import AMONG_KERNELS, SMALL, family_of
+from costmodel.prediction.families import SMALL, family_of
 from costmodel.prediction.kernels import Work
 from costmodel.prediction.layers import FITTED, Step
-from costmodel.prediction.predict import Fit, Prediction, energy, fit_for, predict
+from costmodel.prediction.predict import (
+    Fit,
+    Prediction,
+    among_kernels,
+    energy,
+    fit_for,
+    predict,
+)
 from costmodel.questions.question import BYTES
 from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.forward_rules import CONTRACTIONS
@@ -145,7 +152,7 @@ def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | N
         one_by_one = float(op["bytes_written"]) / BYTES[dtype] / on["selection"]
     starts = np.full(3, on["kernel_time"] if "kernel_time" in on.figures else 0.0)
     if small is not None and alone:
-        starts = small.constants["start"] * 1e-6 * np.array([0, AMONG_KERNELS, 1])
+        starts = small.constants["start"] * 1e-6 * np.array([0, among_kernels()[0], 1])
         movement /= small.constants["bandwidth"]
     low, high = (np.nan, np.nan) if small is None else small.interval
     taken = starts + max(arithmetic, movement, one_by_one) / calls
