@@ -17,6 +17,9 @@ HEAD = ("ID", "Kernel Name", "Grid Size", "Block Size")
 """The columns that every page has."""
 RANGES = ("Start/Stop_Range", "Push/Pop_Range")
 """Substrings of the names of the columns with the NVTX ranges of a kernel."""
+LONGEST_CELL = 2**31 - 1
+"""Characters that a cell may have. The limit of the standard library, 2**17, is too low for values
+by opcode."""
 NOT_THERE = "n/a"
 """The cell of a metric that the chip or this version of ncu does not have."""
 
@@ -75,6 +78,7 @@ def table_rows(text: str) -> Iterator[list[str]]:
     """The rows of the table from the header on, without ncu's log lines (they begin with ==)."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     start = next((k for k, line in enumerate(lines) if line.startswith(('"ID"', "ID,"))), None)
+    csv.field_size_limit(LONGEST_CELL)
     return iter(()) if start is None else csv.reader(lines[start:])
 
 

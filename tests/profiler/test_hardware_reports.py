@@ -102,6 +102,12 @@ def test_reports_with_units_and_commas_are_read() -> None:
     assert found.values == {"a": 1500, "b": 1_048_576} and found.launch == ("k", "g", "b")
 
 
+def test_a_cell_of_many_opcodes_is_read_whole() -> None:
+    listed = "; ".join(f"OP{k}: 1" for k in range(20_000))
+    (found,) = kernels(f'{GOOD}"0","k","g","b","20000 ({listed})","1"\n', ("a", "b"))
+    assert len(found.parts["a"]) == found.values["a"] == 20_000
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
