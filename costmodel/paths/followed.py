@@ -250,20 +250,21 @@ class Graph:
     def homes(self) -> Integers:
         """The row to which each node (a row, or entries of an array without a token axis) belongs,
         by node number; -1 for transparent entries (their array has an entry with readers on both
-        sides of its rows) and for entries without rows or readers."""
+        sides of its rows) and for entries without rows or readers. Arrays are visited from the last
+        to the first, so that the row of a reading entry is known before that of the entry read."""
         import numpy as np
 
         made, readers = self.sources, Span.of_rows(self.length, self.number)
         homes = np.full(self.number, -1)
         homes[: self.length] = np.arange(self.length)
         for array, nodes in self.node_numbers.items():
-            for reading, other, (here, there) in self.joined:
-                if other is array is not reading:
+            for reading, read, (here, there) in self.joined:
+                if read is array and reading is not array:
                     readers.widen(there, here)
             own = np.arange(nodes.start, nodes.stop)
             own = own[(made.last[own] >= 0) & (readers.last[own] >= 0)]
             nearest = _nearest(made.at(own), readers.at(own))
-            if nearest is not None:
+            if nearest is not None:  # as readers, these entries count as their row from here on
                 homes[own] = readers.first[own] = readers.last[own] = nearest
         return homes
 

@@ -479,9 +479,8 @@ def _rows_on_the_way(
 ) -> tuple[list[Poly], dict[Poly, Poly]]:
     """The rows on the way from row 1 with the longest hops, as (rows that are passed once, {row
     whose place recurs in later chunks: the distance in rows to its next occurrence}): ([1], {C: C})
-    for row 1 and then the end of every chunk. Raises
-    Unsupported: a row inside a chunk is joined with no further row, the place of a row is not
-    derived, or no place recurs within `MANY` rows."""
+    for row 1 and then the end of every chunk. Raises Unsupported: a row inside a chunk is joined
+    with no further row, a row's place is not derived, or no place recurs within `MANY` rows."""
     places: dict[Poly, Poly] = {}
     while len(places) < MANY:
         digits = chunks.digits(row, known)

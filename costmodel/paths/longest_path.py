@@ -185,9 +185,10 @@ class Depths:
                     yield found
 
     def _rows(self, block: Block, parts: Sequence[IterationDomain]) -> dict[Array, Depth]:
-        """The depths of a loop's arrays at the rows of `parts`, in `#row` and sizes alone. In the
-        meantime `arrays` holds the depths of these rows, for equations that read their own row.
-        Unsupported if entries of one row differ in depth."""
+        """The depths of a loop's arrays in row 1, or in any later row, by `parts`: the loop's
+        equations limited to these rows. The depths are in the row number `#row` and sizes. In the
+        meantime `arrays` holds them, for equations that read their own row. Raises Unsupported:
+        entries of one row differ in depth."""
         for array in block.axes:
             self.arrays.pop(array, None)
         found: dict[Array, Depth] = {}
@@ -195,7 +196,7 @@ class Depths:
         for part in parts:
             array, row = part.equation.array, axis_atom(block.axes[part.equation.array])
             levels = tuple(x for y in self._levels(part) for x in on_axes(part, y, split=False))
-            if several[array] > 1:
+            if several[array] > 1:  # each level holds only at the rows that its equation writes
                 there = rows_written(block, part, row)
                 levels = tuple(x.under(x.where | there) for x in levels)
             levels = _joined(array, levels, row)
@@ -364,23 +365,24 @@ def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
 
 
 def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
-    """A level of an array (a depth under conditions, in its axes) at the entries that a reference
-    reads under the constraints `around`, for the depth of the reader: i - 1 for y[i - 1] if y has
-    depth #0. None if it exists at no such entry. Where the reference
-    has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f, the indices p and f are
-    replaced by q and e if these are proven to be equal."""
+    """A level of an array (a depth under conditions, in the array's axes) with the positions of a
+    reference in place of the axes: depth i - 1 for y[i - 1] if y has depth #0. None if the level's
+    conditions hold at no entry that the reference reads under the constraints `around`. A condition
+    #0 = (p - 1)*C + f of the level becomes (q - 1)*C + e = (p - 1)*C + f for y[(q - 1)*C + e]; then
+    p and f are replaced by q and e if they are proven to be equal."""
     values = {axis_atom(k): position_value(p) for k, p in enumerate(ref.positions)}
     where = _where_at(level.where, ref.positions)
     if infeasible(around | where):
         return None
-    here = level.under(frozenset()).substitute(values).under(where)
+    here = level.under(frozenset()).substitute(values).under(where)  # `where` has no axes any more
     for apart in by_text(level.where):
+        # apart >= 0 and -apart >= 0: an equation
         if -apart in level.where and variables_of([apart]) & values.keys():
             for name, value in _matching_indices(apart.substitute(values), around):
                 known, further = around | here.where, Poly.atom(name) - value
                 if proven(known, further) and proven(known, -further):
                     here = here.substitute({name: value})
-    return here.under(here.where - {Poly()})
+    return here.under(here.where - {Poly()})  # without 0 >= 0
 
 
 @lru_cache(maxsize=20_000)

@@ -265,8 +265,9 @@ Starts = dict[tuple[Poly, Constraints], dict[Array, list[Level]]]
 
 
 def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Constraints) -> None:
-    """Add to `starts` a depth, in the variable `#row`, that an array gets at `row` from outside the
-    loop, under the conditions `where` on sizes; nothing if no sizes satisfy them."""
+    """Add to `starts` that an array of a loop gets the depth of `level`, in the variable `#row`, at
+    the row `row` from operands outside the loop, under the conditions `where` on sizes, which
+    replace those of `level`; nothing if no sizes satisfy them."""
     kept = simplified(where)
     if kept is not None:
         entries = starts.setdefault((row, kept), {}).setdefault(array, [])
@@ -402,7 +403,8 @@ def _at_most(depth: Poly, around: Constraints) -> Poly:
 
 def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
     """Whether an argument (of a ceil_log2) at row `#row` + 1 is proven to be at most `times` its
-    value at row `#row`, under the constraints `around` on `#row`. A `Min` is, if each term is."""
+    value at row `#row`, under the constraints `around` on `#row`: for `#row` and 2 where #row >= 1.
+    A `Min` is proven to be if each of its terms is."""
     least = [a for a in argument.atoms if isinstance(a, Fn) and ROW in Poly.atom(a).letters]
     if not least:
         moved = argument.substitute({ROW: Poly.atom(ROW) + 1})

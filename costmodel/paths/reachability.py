@@ -9,7 +9,7 @@ counts hops between rows on this basis.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -358,10 +358,11 @@ def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
 
 
 def _in_chunk(rows: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
-    """The row to which the entries of an array belong, one of the rows in `ranges` from which they
-    are computed: the row of their readers if it is the only one of a range, else the row nearest to
-    the readers, or the last row without readers. For S[q], a sum over the rows of chunk q that
-    later rows read, row q*C. None for entries that are computed from no rows. Raises Unsupported:
+    """The row to which the entries of an array without a token axis belong: row q*C for S[q], a sum
+    over the rows of chunk q that later rows read. `ranges` are the row ranges from which entries
+    are computed; ranges of a single row that is a reader's own row replace all others. Of the range
+    that covers all ranges, the row is the last one if every reader (or none) lies at or after it,
+    the first one if every reader lies at or before that; None without ranges. Raises Unsupported:
     readers lie on both sides of the rows, or the row nearest to them is not known."""
     readers = [
         (read, equation.domain | read.constraints, here)
@@ -473,7 +474,7 @@ def joined_rows(rows: Rows) -> Iterator[JoinedRows]:
             words = f"{equation.name} reads of {read.ref.array.name}"
             there = rows.read(read)
             if there is None:
-                _require_whole(rows, read.ref.array)
+                _require_made_of_all(rows, read.ref.array)
                 yield JoinedRows(here, None, (), (), words)
                 continue
             names = {index.atom for index in (*equation.indices, *read.over)}
@@ -502,7 +503,7 @@ def each_row_reads_all(rows: Rows) -> bool:
     for equation in rows.system.equations:
         here = None if rows.places.get(equation.array) is None else rows.reading(equation)
         with suppress(Unsupported):
-            if here is None or not any(_made_of_all(rows, equation, rows.certain(equation))):
+            if here is None or not _reads_all_rows(rows, equation):
                 continue
             names = sorted((index.atom for index in equation.indices), reverse=True)
             if implied_all(every, projected(equation.domain | {row - here, here - row}, names)):
@@ -515,9 +516,10 @@ def length(system: System) -> Poly:
     return system.mixer.role("input").shape[0]
 
 
-def _require_whole(rows: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
+def _require_made_of_all(rows: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
     """Raise Unsupported unless each entry of an array without rows (no axis counts tokens, as of a
-    mean over all tokens) is computed from all rows.
+    mean over all tokens) is computed from all rows: each of its equations reads all rows, or reads
+    another array without rows of which the same is true.
 
     Args:
         asked: the arrays whose check is in progress. An equation that reads one of them passes, as
@@ -529,7 +531,7 @@ def _require_whole(rows: Rows, array: Array, asked: frozenset[Array] = frozenset
         without = [other for other in rowless if other not in asked]
         for other in without:
             if other != array:
-                _require_whole(rows, other, asked | {array})
+                _require_made_of_all(rows, other, asked | {array})
         looped = any(read.ref.array in asked | {array} for read in made_of)
         if not (without or looped or any(_reads_all(rows, equation, r) for r in made_of)):
             raise Unsupported(
@@ -537,16 +539,17 @@ def _require_whole(rows: Rows, array: Array, asked: frozenset[Array] = frozenset
             )
 
 
-def _made_of_all(rows: Rows, equation: Equation, some: Iterable[Read]) -> Iterator[bool]:
-    """Yield, for each of some references of an equation, whether the reference is proven to read
-    all rows; nothing for a reference about which no proof either way is derived."""
-    for read in some:
-        with suppress(Unsupported):
+def _reads_all_rows(rows: Rows, equation: Equation) -> bool:
+    """Whether one reference of an equation is proven to read all rows: at rows of an array with
+    rows, or through an array without rows that is computed from all rows, such as their mean."""
+    for read in rows.certain(equation):
+        with suppress(Unsupported):  # this reference proves nothing; another one may
             if rows.read(read) is None:
-                _require_whole(rows, read.ref.array)
-                yield True
-            else:
-                yield _reads_all(rows, equation, read)
+                _require_made_of_all(rows, read.ref.array)
+                return True
+            if _reads_all(rows, equation, read):
+                return True
+    return False
 
 
 def _reads_all(rows: Rows, equation: Equation, read: Read) -> bool:
