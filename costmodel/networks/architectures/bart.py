@@ -79,19 +79,10 @@ class Bart:
         )  # fmt: skip
         deep = c.size("decoder_layers")
         if named == f"{self.name}ForCausalLM":
-            self._encoder_is_left_out(c)
-            entry, layers = self._entry(c), [self._block(c, "decoder")] * deep
-            crossing = self._block(c, "decoder", "cross").sublayers[0]
-            inside = [use for use in crossing.around if use is not None]
-            number = sum_of(parameters(u.mixer).poly.substitute(u.sizes) for u in inside)
-            entry.append(unread("cross-attention, not read", number * deep))
-            return decoder(
-                c, self.name, layers, parts.layer_norm() if self.end else None, bare="Decoder",
-                entry=entry, scaled=c.switch("scale_embedding"), ties=self.ties, remark=UNREAD,
-            )  # fmt: skip
+            return self._decoder_alone(c, deep)
         c.require({"is_encoder_decoder": (True,), "tie_word_embeddings": (True,)})
         shallow = c.size("encoder_layers")
-        both = [
+        encoder, decoding = (
             Stack(
                 (self._embedding(c, shared=way == "encoder"), *self._entry(c)),
                 in_turn([block] * layers),
@@ -102,9 +93,9 @@ class Bart:
                 ("encoder", shallow, self._block(c, "encoder", "bidirectional")),
                 ("decoder", deep, self._block(c, "decoder", "", "cross")),
             )
-        ]
+        )
         encoder = replace(
-            both[0], tokens=Poly.atom("e"), when=PASSES, depth=None if shallow == deep else shallow
+            encoder, tokens=Poly.atom("e"), when=PASSES, depth=None if shallow == deep else shallow
         )
         head = Use("head", parts.head(tied=True), shared=frozenset({"E"}), last=True)
         loss = Use("loss", parts.loss_of_scores(), when=FORWARD, forms_under=FORMS_OF_SCORES)
@@ -112,7 +103,7 @@ class Bart:
         rows = c.size("max_position_embeddings")
         return Description(
             c.name,
-            (encoder, both[1]),
+            (encoder, decoding),
             (head, loss) if ends else (),
             "encoder-decoder",
             source=c.source,
@@ -128,10 +119,21 @@ class Bart:
             model_type=c.fields["model_type"],
         )
 
-    def _encoder_is_left_out(self, c: Configuration) -> None:
-        """Fields of the encoder count as read."""
+    def _decoder_alone(self, c: Configuration, deep: int) -> Description:
+        """Describe the network of the class ForCausalLM: a decoder of `deep` layers with a head,
+        and weights of cross-attention that no pass reads. Fields of the encoder change nothing:
+        they count as read."""
         c.fields_read.update(("encoder_layers", "encoder_ffn_dim", "encoder_attention_heads"))
         c.fields_read.update(("is_encoder_decoder", "is_decoder", "num_attention_heads"))
+        entry, layers = self._entry(c), [self._block(c, "decoder")] * deep
+        crossing = self._block(c, "decoder", "cross").sublayers[0]
+        inside = [use for use in crossing.around if use is not None]
+        number = sum_of(parameters(u.mixer).poly.substitute(u.sizes) for u in inside)
+        entry.append(unread("cross-attention, not read", number * deep))
+        return decoder(
+            c, self.name, layers, parts.layer_norm() if self.end else None, bare="Decoder",
+            entry=entry, scaled=c.switch("scale_embedding"), ties=self.ties, remark=UNREAD,
+        )  # fmt: skip
 
     def _embedding(self, c: Configuration, *, shared: bool) -> Use:
         """The embedding of a stack; `shared`: the other stack has its parameters."""

@@ -4,6 +4,9 @@ Full attention in some layers, windows in the others, in Gemma 4 with heads of a
 last layers may read the keys and values of earlier ones, and each layer may have an embedding of
 its own. Heads of queries, keys and values have norms, and scores are not scaled. Gemma 3n has
 several residual streams.
+
+A part (`Use`) names the rows that it `reads` as its inputs, by what other parts `writes`: "" is the
+input of its sublayer, which a part without `reads` reads.
 """
 
 from __future__ import annotations
@@ -56,19 +59,19 @@ def read(name: str, bare: str, c: Configuration) -> Description:
     kinds[-1] = KINDS[0]  # as the class does
     heads = _heads(c, kinds)
     _refuse_rotary(c)
-    makers = _makers(c, kinds, number - shared) if shared else {}
+    makers = _makers(c, kinds, number - shared) if shared else {}  # kind -> layer that makes keys
     wide = c.switch("use_double_wide_mlp")
     f, norm = c.size("intermediate_size"), parts.rms_norm()
     act = c.activation("hidden_activation")
     ffn, layers = parts.gated_ffn(act), list[Block]()
     for k, own in enumerate(heads):
-        reads, later = makers.get(own.kind), shared and k >= number - shared
+        maker, later = makers.get(own.kind), shared and k >= number - shared
         width = 2 * f if later and wide else f
-        mixing = _attention(c, own) if reads is None or k < reads else _given(c, own, reads, k)
+        mixing = _attention(c, own) if maker is None or k < maker else _given(c, own, maker, k)
         name_of = own.kind.removesuffix("_attention")
         layer = block(name_of, mixing, part("gated FFN", ffn, f=width), norm=norm, place="both")
         first, after = layer.sublayers
-        first = replace(first, makes=_made(c, own) if k == reads else ())
+        first = replace(first, makes=_made(c, own) if k == maker else ())
         after = _beside_experts(c, act, after) if c.get("enable_moe_block") else after
         layers.append(Block(name_of, (first, after, *_input(c, k, act, after))))
     return decoder(
@@ -98,57 +101,16 @@ def read_3n(c: Configuration) -> Description:
     layers = list[Block]()
     widths, sparse = _widths(c, number), _sparse(c, number)
     for k, kind in enumerate(kinds):
-        own, reads = Heads(kind, g, h), makers.get(kind)
-        mixing = _attention(c, own) if reads is None or k < reads else _given(c, own, reads, k)
-        made = _made(c, own) if k == reads else ()
+        own, maker = Heads(kind, g, h), makers.get(kind)
+        mixing = _attention(c, own) if maker is None or k < maker else _given(c, own, maker, k)
+        made = _made(c, own) if k == maker else ()
         label = kind.removesuffix("_attention")
         layer = block(
             label, mixing, part("gated FFN", ffns[sparse[k]], f=widths[k]), norm=norm, place="both"
         )
         first, second = layer.sublayers
-        assert first.out is not None and first.before is not None
-        chosen = Use("active stream", streams.active(), sizes=own_sizes)
-        seen = Use("modalities", streams.modalities(), sizes=own_sizes)
-        first = Sublayer(
-            replace(mixing, reads=("normed", *mixing.reads[1:])),
-            Use("sum over sqrt(2)", streams.joined(), reads=("active", "attention", "laurel")),
-            out=replace(first.out, writes="attention"),
-            makes=(
-                replace(chosen, writes="active before"),
-                replace(seen, reads=("active before",), writes="modalities"),
-                Use(
-                    "predicted streams", streams.predicted(), sizes=own_sizes,
-                    reads=("", "modalities"), writes="predicted",
-                ),
-                replace(chosen, reads=("predicted",), writes="active"),
-                replace(first.before, reads=("active",), writes="normed"),
-                Use(
-                    "residual of low rank", streams.low_rank(), reads=("normed",), writes="laurel",
-                    sizes={"r": Poly.of(c.size("laurel_rank"))},
-                ),
-                *(replace(one, reads=("normed",)) for one in made),
-            ),
-        )  # fmt: skip
         (last,) = _input(c, k, act, second, several=True)
-        assert last.out is not None
-        added = Use(
-            "sum with streams", streams.added(), sizes=own_sizes, reads=("corrected", "input")
-        )
-        last = Sublayer(
-            replace(
-                last.part, reads=("corrected", *last.part.reads[1:]),
-                sizes={**last.part.sizes, **own_sizes},
-            ),
-            added, out=replace(last.out, writes="input"),
-            makes=(
-                replace(seen, shared=frozenset({"gain_M", "W_M"}), writes="modalities after"),
-                Use(
-                    "corrected streams", streams.corrected(), sizes=own_sizes,
-                    reads=("predicted", "", "modalities after"), writes="corrected",
-                ),
-                *last.makes,
-            ),
-        )  # fmt: skip
+        first, last = _on_active_stream(c, first, made, own_sizes), _on_streams(last, own_sizes)
         layers.append(Block(label, (first, second, last)))
     opened = Use("streams of embedded tokens", streams.opened(), sizes=own_sizes)
     found = decoder(
@@ -159,6 +121,63 @@ def read_3n(c: Configuration) -> Description:
     (stack,) = found.stacks
     closed = Use("mean of the streams", streams.closed(), sizes=own_sizes)
     return replace(found, stacks=(replace(stack, end=(closed, *stack.end)),))
+
+
+def _on_active_stream(
+    c: Configuration, first: Sublayer, made: Sequence[Use], sizes: Mapping[str, Poly]
+) -> Sublayer:
+    """The sublayer of attention `first`, which reads one stream, as Gemma 3n's, which reads all
+    streams: they are predicted from one another, and the active one passes attention, beside it a
+    residual of low rank (LAuReL), and the sum of all three. `made`: parts that make keys and values
+    for later layers, `sizes`: the number of streams and that of the active one."""
+    assert first.out is not None and first.before is not None
+    chosen = Use("active stream", streams.active(), sizes=sizes)
+    return Sublayer(
+        replace(first.part, reads=("normed", *first.part.reads[1:])),
+        Use("sum over sqrt(2)", streams.joined(), reads=("active", "attention", "laurel")),
+        out=replace(first.out, writes="attention"),
+        makes=(
+            replace(chosen, writes="active before"),
+            Use(
+                "modalities", streams.modalities(), sizes=sizes, reads=("active before",),
+                writes="modalities",
+            ),
+            Use(
+                "predicted streams", streams.predicted(), sizes=sizes, reads=("", "modalities"),
+                writes="predicted",
+            ),
+            replace(chosen, reads=("predicted",), writes="active"),
+            replace(first.before, reads=("active",), writes="normed"),
+            Use(
+                "residual of low rank", streams.low_rank(), reads=("normed",), writes="laurel",
+                sizes={"r": Poly.of(c.size("laurel_rank"))},
+            ),
+            *(replace(one, reads=("normed",)) for one in made),
+        ),
+    )  # fmt: skip
+
+
+def _on_streams(last: Sublayer, sizes: Mapping[str, Poly]) -> Sublayer:
+    """The sublayer of a layer's own embedding, `last`, as Gemma 3n's: before it all streams are
+    corrected by what the active one became, and its output is added to all but the first."""
+    assert last.out is not None
+    own = replace(last.part, reads=("corrected", *last.part.reads[1:]))
+    return Sublayer(
+        replace(own, sizes={**own.sizes, **sizes}),
+        Use("sum with streams", streams.added(), sizes=sizes, reads=("corrected", "input")),
+        out=replace(last.out, writes="input"),
+        makes=(
+            Use(
+                "modalities", streams.modalities(), sizes=sizes, writes="modalities after",
+                shared=frozenset({"gain_M", "W_M"}),
+            ),
+            Use(
+                "corrected streams", streams.corrected(), sizes=sizes,
+                reads=("predicted", "", "modalities after"), writes="corrected",
+            ),
+            *last.makes,
+        ),
+    )  # fmt: skip
 
 
 def _widths(c: Configuration, number: int) -> list[int]:
@@ -289,7 +308,8 @@ def _given(c: Configuration, own: Heads, maker: int, layer: int) -> Use:
 
 def _beside_experts(c: Configuration, act: str, dense: Sublayer) -> Sublayer:
     """The sublayer in which experts stand beside the FFN of the sublayer `dense`: each of both has
-    norms of its own before and after, and both outputs are added before the norm of the output."""
+    norms of its own before and after, and both outputs are added before the norm of the output. The
+    router reads the sublayer's input, which it norms itself (`apart`)."""
     number, best = c.size("num_experts"), c.size("top_k_experts")
     if best > number:
         raise c.refused(f"a token cannot go through {best} of {number} experts")

@@ -6,7 +6,7 @@ model type; fields of the configuration that several types have are read in one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -309,7 +309,7 @@ class Plain:
         field whose value is not read here."""
         c.with_class().require(self.fixed)
         c.spellings = {**c.spellings, **self.spelled}
-        c.fields_read.update(self.numbers.split())
+        c.fields_read.update(self.numbers.split())  # a field that nothing reads is refused
         c.agree(**{name: c.get(other) for name, other in self.same.items()})
         if self.check and (words := self.check(c)):
             raise c.refused(words)
@@ -337,22 +337,8 @@ class Plain:
         c.fields_read.update((self.width,) if isinstance(self.width, str) else ())
         place = self.place(c) if callable(self.place) else self.place
         places = dict.fromkeys(kinds, place) if isinstance(place, str) else place
-        drop = None
         end = self.end if isinstance(self.end, bool) else self.end(c)
-        entry = [*self._entry(c, norm)]
-        if self.dropout and c.some(*self.dropout.split()):
-            drop = Use("dropout", parts.dropout(), when=FORWARD, regularises=True)
-            entry.append(replace(drop, sizes=self._narrow(c)))
-        if self._narrow(c):
-            entry.append(self._widened(c))
-        if self.angles:
-            rows = c.size("max_position_embeddings")
-            table = unread("table of angles", Poly.of(rows * head_width(c)))
-            entry.append(replace(table, rows=rows))
-        *heads, bare = (self.name + end for end in (self.head_class, *self.more, self.bare))
-        if self.pooled and c.architecture(*heads, bare) != bare:
-            d = Poly.atom("d")
-            entry.append(unread("pooler, not read", d * d + d))
+        entry, drop = [*self._entry(c, norm)], self._dropout(c)
         layers = [
             block(
                 _label(kind, there, self.experts is not None), made[kind], after[there],
@@ -361,23 +347,12 @@ class Plain:
             )
             for kind, there in zip(kinds, routed, strict=True)
         ]  # fmt: skip
-        if self.experts and self.experts.normed:
-            out = Use("norm, of the output", norm)
-            layers = [
-                replace(one, sublayers=(*one.sublayers[:-1], replace(one.sublayers[-1], out=out)))
-                if there
-                else one
-                for one, there in zip(layers, routed, strict=True)
-            ]
+        layers = self._with_own_norms(layers, routed, norm)
         if self.adapted:
             adapted = [self.adapted(c, one) for one in layers]
             layers, idle = [one for one, _ in adapted], sum(number for _, number in adapted)
             if idle:
                 entry.append(unread("other adapters, not read", Poly.of(idle)))
-        if not self.begins:
-            one, *others = layers[0].sublayers
-            first = (replace(one, before=None), *others)
-            layers[0] = replace(layers[0], name=f"first {layers[0].name}", sublayers=first)
         return decoder(
             c, self.name, layers, norm if end else None, sizes, state=self.state, kind=self.kind,
             bare=self.bare, head_classes=(self.head_class, *self.more), ties=self.ties,
@@ -388,6 +363,25 @@ class Plain:
             cap=_switched(c, self.cap), divided=self.divided,
             bias=_switched(c, self.head_bias), entry=entry, beyond=self.beyond,
         )  # fmt: skip
+
+    def _with_own_norms(
+        self, layers: Sequence[Block], routed: Sequence[bool], norm: Mixer
+    ) -> list[Block]:
+        """The layers with the norms in which a type differs from `place`: one of the experts'
+        outputs, in layers that are `routed` (`Experts.normed`), and none before the mixer of the
+        first layer (not `begins`)."""
+        found = [*layers]
+        if self.experts and self.experts.normed:
+            out = Use("norm, of the output", norm)
+            for k, layer in enumerate(layers):
+                *others, last = layer.sublayers
+                if routed[k]:
+                    found[k] = replace(layer, sublayers=(*others, replace(last, out=out)))
+        if not self.begins:
+            first, *others = found[0].sublayers
+            inner = (replace(first, before=None), *others)
+            found[0] = replace(found[0], name=f"first {found[0].name}", sublayers=inner)
+        return found
 
     def _kinds(self, c: Configuration, number: int) -> list[str]:
         """The kind of attention or other mixer of each of `number` layers, as a list of names
@@ -479,7 +473,8 @@ class Plain:
 
     def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:
         """Yield the parts between the embedding and the layers, as far as the type has them:
-        appended rows, positions, segments (BERT's sentence A or B) and a norm."""
+        appended rows, positions, segments (BERT's sentence A or B), a norm, dropout, a map to d
+        channels; then weights that the class has and no pass reads: of angles, of the pooler."""
         own = self._narrow(c)
         wide = Poly.atom("d")
         for there, rows_of, width_of in self.appended:
@@ -505,6 +500,24 @@ class Plain:
             yield Use("segments", parts.segments(number), sizes=own, table=True)
         if self.embedding_norm:
             yield Use("norm of the embedding", norm, sizes=own)
+        if drop := self._dropout(c):
+            yield replace(drop, sizes=own)
+        if own:
+            yield self._widened(c)
+        if self.angles:
+            rows = c.size("max_position_embeddings")
+            angles = unread("table of angles", Poly.of(rows * head_width(c)))
+            yield replace(angles, rows=rows)
+        *heads, bare = (self.name + end for end in (self.head_class, *self.more, self.bare))
+        if self.pooled and c.architecture(*heads, bare) != bare:
+            d = Poly.atom("d")
+            yield unread("pooler, not read", d * d + d)
+
+    def _dropout(self, c: Configuration) -> Use | None:
+        """The part dropout; None if the type has none, or all its probabilities are 0."""
+        if self.dropout and c.some(*self.dropout.split()):
+            return Use("dropout", parts.dropout(), when=FORWARD, regularises=True)
+        return None
 
     def _narrow(self, c: Configuration) -> dict[str, Poly]:
         """The width of embedded rows as the size d of parts; {} where no map makes them d wide."""

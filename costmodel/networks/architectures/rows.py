@@ -2,7 +2,8 @@
 
 A row says where a type differs from Llama: RMS norms before gated FFNs and rotary attention without
 biases. A function (c, k, number) gives the kind of layer k, from 0, of the `number` layers of a
-configuration c. `tests/models/drawn.py` holds each row against the class of transformers.
+configuration c. Rows or channels *turn* if queries and keys get a rotary embedding.
+`tests/models/drawn.py` holds each row against the class of transformers.
 """
 
 from __future__ import annotations
@@ -110,13 +111,15 @@ TURNED = listed("layer_rope_theta", lambda c, base: bool(base), "a base of angle
 
 
 def _exaone(c: Configuration, k: int, number: int) -> str:
-    """Windows but in each `sliding_window_pattern`-th layer; full attention without a window."""
+    """Full attention in each `sliding_window_pattern`-th layer, and windows in the others; full
+    attention in all if the configuration has no window's width."""
     near = c.size_or_none("sliding_window") and (k + 1) % c.size("sliding_window_pattern")
     return NEAR if near else FULL
 
 
 def _exaone_still(c: Configuration) -> frozenset[str]:
-    """Rows turn in layers with a window alone; in all layers if the configuration has no window."""
+    """The kinds of layers without rotary embedding: layers of full attention if others have a
+    window, else none."""
     return frozenset({FULL}) if c.size_or_none("sliding_window") else frozenset()
 
 
@@ -126,7 +129,7 @@ def _windowed(c: Configuration, k: int, number: int) -> str:
 
 
 def _alternate(c: Configuration, k: int, number: int) -> str:
-    """Windows in each other one of the first `max_window_layers`, where they are switched on."""
+    """Windows in layers 0, 2, ... below `max_window_layers`, if `use_sliding_window` is true."""
     near = c.switch("use_sliding_window") and not k % 2 and k < c.number("max_window_layers")
     return NEAR if near else FULL
 
@@ -417,7 +420,7 @@ def _neo(c: Configuration, k: int, number: int) -> str:
 
 
 def _turned(c: Configuration, number: int) -> list[bool]:
-    """Whether the rows of each layer of Llama 4 turn."""
+    """Whether each layer of Llama 4 has rotary embedding."""
     every = c.size("no_rope_layer_interval")
     return [*map(bool, c.get("no_rope_layers") or ((k + 1) % every for k in range(number)))]
 

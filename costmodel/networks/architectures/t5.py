@@ -16,7 +16,6 @@ from costmodel.networks.blocks import (
     ALWAYS,
     FORWARD,
     PASSES,
-    Block,
     Description,
     Stack,
     Use,
@@ -36,7 +35,7 @@ class T5:
 
     Args:
         name: the beginning of the names of its classes.
-        every: whether each layer has learned numbers by the distance of its own.
+        every: whether each layer has a table of its own of these learned numbers.
         scaled: whether rows are divided by sqrt(d) before the head; None: unless the configuration
             says that the head is not tied.
     """
@@ -67,20 +66,11 @@ class T5:
         scaled = given if self.scaled is None else self.scaled
         deep = c.size("num_layers")
         layers = c.size_or_none("num_decoder_layers") or deep
-        encoder = self._stack(c, deep, decodes=False)
         if named == "EncoderModel":
-            stacks: tuple[Stack, ...] = (encoder,)
             layers = deep
+            stacks: tuple[Stack, ...] = (self._stack(c, deep, decodes=False),)
         else:
-            encoder = replace(
-                encoder,
-                entry=(replace(encoder.entry[0], shared=frozenset({"E"})), *encoder.entry[1:]),
-                section="encoder",
-                tokens=Poly.atom("e"),
-                when=PASSES,
-                depth=None if deep == layers else deep,
-            )
-            stacks = (encoder, replace(self._stack(c, layers, decodes=True), section="decoder"))
+            stacks = self._both_stacks(c, deep, layers)
         head = Use("head", parts.head(tied=True), shared=frozenset({"E"}), last=True)
         loss = parts.loss_of_scores()
         ending = (
@@ -104,10 +94,25 @@ class T5:
             model_type=c.fields["model_type"],
         )
 
+    def _both_stacks(self, c: Configuration, deep: int, layers: int) -> tuple[Stack, Stack]:
+        """The stacks of the encoder, `deep` layers of e tokens, and of the decoder, with a number
+        of `layers`; both have one embedding."""
+        encoder = self._stack(c, deep, decodes=False)
+        embedding, *others = encoder.entry
+        encoder = replace(
+            encoder,
+            entry=(replace(embedding, shared=frozenset({"E"})), *others),
+            section="encoder",
+            tokens=Poly.atom("e"),
+            when=PASSES,
+            depth=None if deep == layers else deep,
+        )
+        return encoder, replace(self._stack(c, layers, decodes=True), section="decoder")
+
     def _stack(self, c: Configuration, layers: int, *, decodes: bool) -> Stack:
         """The stack of the encoder, or, if `decodes`, of the decoder, with a number of layers. The
-        positions' learned numbers belong to the first layer, unless each layer has its own
-        (`every`)."""
+        table of the positions' learned numbers (`TABLE`) belongs to the first layer, whose table
+        the others share, unless each layer has its own (`every`)."""
         norm, drop = parts.rms_norm(), None
         entry = [Use("embedding", parts.look_up(), table=True)]
         if c.some("dropout_rate"):
@@ -115,24 +120,21 @@ class T5:
             entry.append(drop)
         ways = () if decodes else ("bidirectional",)
         buckets, shape = c.size("relative_attention_num_buckets"), self._heads(c)
-        own = mixer("self-attention", ("unscaled", "relative-bias", *ways), B=buckets, **shape)
-        kinds: Mapping[bool, Use] = {
-            True: own,
-            False: own
-            if self.every
-            else replace(own, label=f"{own.label}, numbers of the first layer", shared=TABLE),
-        }
+        first = mixer("self-attention", ("unscaled", "relative-bias", *ways), B=buckets, **shape)
+        later, shared = first, frozenset[str]() if self.every else TABLE
+        if shared:
+            label = f"{first.label}, numbers of the first layer"
+            later = replace(first, label=label, shared=shared)
         inner = [self._ffn(c)]
         if decodes:
             inner.insert(0, mixer("self-attention", ("cross", "unscaled"), **shape))
-        made: dict[bool, Block] = {
-            first: block(kind.mixer.base, kind, *inner, norm=norm, dropout=drop)
-            for first, kind in kinds.items()
-        }
-        blocks = in_turn([made[k == 0] for k in range(layers)])
+        one, other = (
+            block(attention.mixer.base, attention, *inner, norm=norm, dropout=drop)
+            for attention in (first, later)
+        )
+        blocks = in_turn([other if k else one for k in range(layers)])
         end = [Use("norm at the end", norm), *([drop] if drop else [])]
-        first = frozenset() if self.every else TABLE
-        return Stack(tuple(entry), blocks, tuple(end), when=ALWAYS, first=first)
+        return Stack(tuple(entry), blocks, tuple(end), when=ALWAYS, first=shared)
 
     def _heads(self, c: Configuration) -> dict[str, int]:
         return {"n": c.size("num_heads"), "h": c.size("d_kv")}

@@ -145,15 +145,16 @@ def _heads(c: Configuration) -> int:
 
 def _around(plain: Block, uses: tuple[Use, ...], later: bool) -> Block:
     """Make a hybrid layer around the layer `plain`, whose block has the parts `uses`: norm,
-    attention, norm and FFN. `later`: an earlier layer has the parameters of the block."""
+    attention, norm and FFN. Each part names the rows that it `reads` ("": the layer's rows), by
+    what other parts `writes`. `later`: an earlier layer has the parameters of the block."""
     if later:
         uses = tuple(replace(use, shared=_of_block(use)) for use in uses)
-    two, attending, normed, ffn = uses
+    both, attending, normed, ffn = uses
     first, *_ = plain.sublayers
     assert first.before is not None
     mapped = Use("map of the block", parts.dense(bias=False), sizes={"f": Poly.atom("d")})
     makes = (
-        replace(two, reads=("", "embedding"), writes="two rows"),
+        replace(both, reads=("", "embedding"), writes="two rows"),
         replace(attending, reads=("two rows",), writes="attended"),
         replace(normed, reads=("attended",), writes="attended, normed"),
         replace(ffn, reads=("attended, normed",), writes="of the block"),
