@@ -399,9 +399,18 @@ ORDERS = [
      "for d >> l, where d*l**2 vanishes beside d**2*l"),
     ("total = O(l^2)", "self-attention", "training", "agrees-in-limit",
      "in l alone, d being fixed"),
-    # Heads divide the width, so that n does not grow while d stays fixed.
-    ("total = O(l^2*n)", "self-attention", "training", "disagrees",
+    # Heads divide the width: it grows with them, and l^2 and n*l^2 are true of heads of one width.
+    ("total = O(l^2*n)", "self-attention", "training", "agrees-in-limit",
+     "in l, n alone, d growing as n; for l >> n, where l*n**2 vanishes beside l**2*n"),
+    ("total = O(l^2*n+l*n^2)", "self-attention", "training", "agrees-in-limit",
+     "in l, n alone, d growing as n"),
+    ("total = O(l^2*g)", "self-attention+grouped", "training", "agrees-in-limit",
+     "in g, l alone, d growing as g; for l >> g"),
+    ("total = O(l*n)", "self-attention", "training", "disagrees",
      "the derived d*l**2 grows faster than the claim"),
+    # The length bounds the blocks, and does not grow as they do.
+    ("total = O(B*d^2)", "local-attention", "training", "disagrees",
+     "grows faster than the claim"),
     # Heads with a width of their own may be more than d.
     ("total = O(l^2*n)", "mla", "training", "agrees-in-limit",
      "in l, n alone, K, R, V, c, d being fixed"),

@@ -2,7 +2,8 @@
 
 A claim agrees if its terms and the leading terms of the derived count dominate each other however
 the sizes grow. If terms are missing, the claim may agree in a limit: as some sizes outgrow others
-(l >> d), or, if the claim names only some sizes, while others stay fixed that bound none of them.
+(l >> d), or, if the claim names only some sizes, while others stay fixed that bound none of them
+and those that bound one grow as it does (O(n*l**2): d growing as n).
 If the claim gives every size, the note states the count as a multiple of the formula in O(...). A
 growth is a product of powers of sizes and of logarithms without its coefficient: 3*d*l**2 has the
 growth d*l**2.
@@ -100,8 +101,8 @@ class OrderClaim(Related):
         """The finding of a comparison of O(...) with the leading terms of the derived count for
         long sequences: it holds if the terms are the same, or, for the relation `<`, if the count
         grows more slowly. It is `in_limit` if the terms agree only as some sizes outgrow others, or
-        while the sizes `fixed` keep one value, and `bounded` if O(...) is an upper bound, not
-        tight. `known`, all claims by id, is not used.
+        while the sizes that the claim leaves out keep one value, and `bounded` if O(...) is an
+        upper bound, not tight. `known`, all claims by id, is not used.
 
         Raises:
             Unanswered: a growth is not derived.
@@ -127,8 +128,9 @@ class OrderClaim(Related):
         growing = (f"{letter} growing as {text}" for letter, text in self.growing.items())
         case = join_notes(where, *growing, *self._multipliers(answer))
         found = GrowthComparison(derived, claimed, sizes)
+        reading, fixed = found.as_named(), _reading_words(found)
         if self.relation:
-            slower, fixed = found.slower(), _fixed_words(found.fixed, claimed)
+            slower = reading.slower()
             said = (
                 f"the derived count {'grows' if slower else 'does not grow'} more slowly than "
                 f"{self.formula}"
@@ -136,14 +138,14 @@ class OrderClaim(Related):
             return Finding(slower, shown, {}, join_notes(said, fixed, case))
         if found.alike(sizes):
             return Finding(True, shown, {}, join_notes("the same leading terms", case))
-        fixed = _fixed_words(found.fixed, claimed)
-        above = found.bounds()
+        above = reading.bounds()
         bound = join_notes("true as an upper bound, not tight", fixed) if above else ""
         if limits := found.limits():
             note = join_notes(_limit_words(limits, long), bound if self.bound else "", case)
             return Finding(False, shown, {}, note, in_limit=True)
-        if found.fixed and found.alike(sizes.with_fixed(found.fixed)):
-            return Finding(False, shown, {}, join_notes(fixed, case), in_limit=True)
+        if fixed and (limits := reading.limits()) is not None:
+            vanish = _limit_words(limits, long) if limits else ""
+            return Finding(False, shown, {}, join_notes(fixed, vanish, case), in_limit=True)
         note = join_notes(bound, found.differing_growths(), case)
         return Finding(False, shown, {}, note, bounded=above and self.bound)
 
@@ -216,16 +218,35 @@ class GrowthComparison:
                 held |= {size}
         return held
 
+    @cached_property
+    def following(self) -> dict[str, str]:
+        """The sizes, other than the length, that can neither keep one value nor are named by the
+        claim, each with the largest named size that it bounds: under O(n*l**2) the width d grows as
+        the heads n, the width d/n of a head being fixed."""
+        named = [Growth.of((x, 1)) for x in sorted(_sizes_named(self.claimed))]
+        letters = frozenset().union(*(g.letters for g in self.derived))
+        found = {}
+        for size in sorted(letters - self.fixed - LENGTH - _sizes_named(self.claimed)):
+            bounded = [x for x in named if dominates(Growth.of((size, 1)), x, self.sizes)]
+            if len(largest := leading(bounded, self.sizes)) == 1:
+                found[size] = str(largest[0])
+        return found
+
+    def as_named(self) -> GrowthComparison:
+        """The comparison in the sizes that the claim names: the sizes `fixed` keep one value, and
+        those `following` a named size grow as that size."""
+        grown = {size: Growth.of((by, 1)) for size, by in self.following.items()}
+        sizes = _while_growing(self.sizes, grown).with_fixed(self.fixed)
+        derived = leading([one.put(grown) for one in self.derived], sizes)
+        return GrowthComparison(derived, leading(self.claimed, sizes), sizes)
+
     def slower(self) -> bool:
-        """Whether the derived count grows more slowly than the claimed formula, while the sizes
-        `fixed` keep one value."""
-        sizes = self.sizes.with_fixed(self.fixed)
-        return self.bounds() and bool(undominated(self.claimed, self.derived, sizes))
+        """Whether the derived count grows more slowly than the claimed formula."""
+        return self.bounds() and bool(undominated(self.claimed, self.derived, self.sizes))
 
     def bounds(self) -> bool:
-        """Whether the claimed formula is an upper bound of the derived count, while the sizes
-        `fixed` keep one value."""
-        return not undominated(self.derived, self.claimed, self.sizes.with_fixed(self.fixed))
+        """Whether the claimed formula is an upper bound of the derived count."""
+        return not undominated(self.derived, self.claimed, self.sizes)
 
     def limits(self) -> list[tuple[Growth, Growth]] | None:
         """The limit of the sizes in which the derived count and the claim have the same leading
@@ -304,14 +325,15 @@ def _terms_growing(derived: Poly, growing: set[Growth]) -> Poly:
     return Poly({m: c for m, c in derived.terms.items() if Growth.of(*m) in growing})
 
 
-def _fixed_words(fixed_sizes: frozenset[str], claimed: Sequence[Growth]) -> str:
-    """The phrase `in l alone, d being fixed`: the sizes that the claimed growths name, then
-    `fixed_sizes`; "" if no size is fixed."""
-    if not fixed_sizes:
-        return ""
-    named = sorted(frozenset().union(*(g.letters for g in claimed)))
+def _reading_words(found: GrowthComparison) -> str:
+    """How a comparison `as_named` reads the sizes that the claim leaves out, as a phrase `in l
+    alone, d being fixed` or `in l, n alone, d growing as n`; "" if the claim leaves out none."""
+    named = sorted(frozenset().union(*(g.letters for g in found.claimed)))
+    fixed = f"{', '.join(sorted(found.fixed))} being fixed" if found.fixed else ""
+    growing = (f"{size} growing as {by}" for size, by in found.following.items())
+    words = ", ".join(filter(None, (fixed, *growing)))
     where = f"in {', '.join(named)} alone" if named else "whatever the length"
-    return f"{where}, {', '.join(sorted(fixed_sizes))} being fixed"
+    return f"{where}, {words}" if words else ""
 
 
 def _sizes_named(claimed: Sequence[Growth]) -> frozenset[str]:
