@@ -255,8 +255,12 @@ def table(
     )
     names = mixer_document.symbol_names(symbols, selected)
     hint = "" if mixers or group or all_ or format_ != SCREEN else mixer_document.HINT
-    document = mixer_document.document(rows.table(request), hint)
+    found = rows.table(request)
+    document = mixer_document.document(found, hint)
     show(document, format_, output, force, context, names=names, **asked)
+    if found.malformed:
+        told([f"{', '.join(found.malformed)}: not well formed, so that the row has no values"])
+        raise Failed
 
 
 def of_records(

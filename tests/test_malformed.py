@@ -6,6 +6,7 @@ own: it names the array or index, and what to write instead.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -462,3 +463,21 @@ with m.form("direct") as f:
 """
     sentence, _ = said("no-whole-mixer", text, tmp_path, capsys)
     assert words in sentence
+
+
+@pytest.mark.parametrize("sizes", [("--d", "3", "--l", "5"), ("--symbolic",)])
+def test_a_malformed_mixer_leaves_the_others_their_rows(
+    sizes: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = "q[i, a] = q[i, a] + x[i, a]; y[i, a] = q[i, a]"
+    text = FILE.replace("DECLARED", "").replace("WRITTEN", "pass").replace(LAST, wrong)
+    path = tmp_path / "mine.py"
+    path.write_text(text.replace("NAME", "mine"), encoding="utf-8")
+    shown = ("--columns", "mixer,mul,parameters", "--format", "json", *sizes)
+    assert cli.run(["table", f"{path}:m", "she", *shown]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == "costmodel: mine: not well formed, so that the row has no values\n"
+    for phase in ("training", "inference"):
+        mine, she = [r for r in json.loads(printed.out)["rows"] if r["phase"] == phase]
+        assert mine["parameters"] is None and "q[1, 1] needs q[1, 1]" in mine["reasons"]["mul"]
+        assert she["counts"]["mul"] and she["parameters"]

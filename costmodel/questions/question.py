@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any, Generic, Literal, Self, TypeVar
 
-from costmodel.errors import TOO_LITTLE, Unanswered, Unsupported
+from costmodel.errors import TOO_LITTLE, EquationError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.language.notation import Notation
 from costmodel.paths.chains import CriticalPath
@@ -231,6 +231,16 @@ class Answers:
         """A figure without a formula, found at the sizes of a case about these answers; None if the
         figure has no search. Unsupported if the search takes too long."""
         return None if figure.search is None else figure.search(case)
+
+    @cached_property
+    def malformed(self) -> str:
+        """The reason why the form's equations are not well formed; "" if they are."""
+        try:
+            if not isinstance(self.mixer, Whole):
+                system_of(self.mixer, self.form, (), "training")
+        except EquationError as reason:
+            return str(reason)
+        return ""
 
     @cached_property
     def unanswered(self) -> str | None:

@@ -267,7 +267,8 @@ def _mixer(row: Row, *, form: bool) -> Text:
 def not_causal(mixer: Mixer) -> str:
     """The reason why no form of a mixer has one-token inference; "" if some form has."""
     forms = [answers(mixer, form, "inference", Convention()) for form in mixer.forms]
-    return (forms[0].unanswered or "") if all(about.unanswered for about in forms) else ""
+    forms = [about for about in forms if not about.malformed]
+    return (forms[0].unanswered or "") if forms and all(f.unanswered for f in forms) else ""
 
 
 def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:

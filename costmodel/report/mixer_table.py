@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 
 from costmodel.backwards.candidates import candidate
 from costmodel.errors import (
@@ -40,6 +40,7 @@ from costmodel.program.conventions import Convention
 from costmodel.questions.kept import ahead
 from costmodel.questions.question import (
     FORWARD,
+    Answer,
     Case,
     Dtypes,
     Figure,
@@ -138,6 +139,29 @@ COLUMNS: Mapping[str, Figure] = {**LABELS, **FIGURES, **OF_A_BOARD}
 @dataclass(frozen=True, eq=False)
 class Row(Case):
     """One row of a table: a case, and the values of its columns."""
+
+    @cached_property
+    def malformed(self) -> str:
+        """The reason why a user's own equations answer nothing (an entry that is missing, defined
+        twice or read before it exists), so that every figure is missing; "" if well formed."""
+        try:
+            if not self.symbolic:
+                well_formed_at(self.mixer, self.form, self.sizes)
+            return self.about.malformed
+        except EquationError as reason:
+            return str(reason)
+
+    @cached_property
+    def blocked(self) -> str | None:
+        """The reason why only figures with `Figure.always` exist, or, of malformed equations, none;
+        None if all figures may exist."""
+        return self.malformed or super().blocked
+
+    def answer(self, figure: Figure) -> Answer:
+        """The answer of a figure as `Case` has it; Unanswered too for malformed equations."""
+        if self.malformed and figure.kind != "label":
+            raise Unanswered(self.malformed)
+        return super().answer(figure)
 
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
         """The value of a column or size; None for a size that the row lacks. A figure that is a
@@ -252,6 +276,12 @@ class Table:
     blocks: tuple[Block, ...]
     left_out: tuple[str, ...] = ()
 
+    @property
+    def malformed(self) -> tuple[str, ...]:
+        """The names of mixers whose rows have no values because their equations are malformed."""
+        rows = (row for block in self.blocks for row in block.rows)
+        return tuple(dict.fromkeys(row.mixer.name for row in rows if row.malformed))
+
 
 def table(request: Request) -> Table:
     """The table that a request asks for: for each phase, rows (mixer, form, sizes) and columns.
@@ -259,7 +289,7 @@ def table(request: Request) -> Table:
     Raises:
         SizeError: typed sizes that do not fit a named mixer, sizes that do not fit the first mixer
             of a group, or sizes that fit none of the mixers.
-        EquationError: a form that a named mixer lacks.
+        EquationError: a form that a named mixer lacks, or only malformed equations.
         TableError: a column that cannot be sorted, or an optimiser without its column.
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
@@ -280,6 +310,8 @@ def table(request: Request) -> Table:
         found[phase] = [row for each in forms for row in _rows(*each, phase, request, left_out)]
         if not found[phase]:
             raise SizeError([*left_out][-1])
+        if all(row.malformed for row in found[phase]):
+            raise EquationError(found[phase][0].malformed)
     _derive_ahead([row for rows in found.values() for row in rows], request)
     blocks = []
     for phase, rows in found.items():
@@ -370,7 +402,6 @@ def _rows(
                     raise
                 left_out[str(error)] = None
                 continue
-            well_formed_at(mixer, form, sizes)
         rows.append(
             Row(
                 about,
@@ -396,7 +427,8 @@ def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ..
             name for name in request.columns if is_letter(name) or phase in COLUMNS[name].phases
         )
     forms = any(row.form != row.mixer.default_form for row in rows)
-    shown = [name for name, one in FIGURES.items() if phase in one.phases and one.usual(rows)]
+    answering = [row for row in rows if not row.malformed]
+    shown = [name for name, one in FIGURES.items() if phase in one.phases and one.usual(answering)]
     of_board = USUAL_OF_A_BOARD if request.board else ()
     shown += [name for name in of_board if phase in COLUMNS[name].phases]
     return ("mixer", *(("form",) if forms else ()), *varying(rows), *shown)
