@@ -289,7 +289,7 @@ class Interpreter:
         array, place = ref.array, self.places.entry(ref.positions)
 
         def step(point: Point, instance: Instance) -> Scalar:
-            """Read the entry at a point, and record it as read by the instance."""
+            """The scalar of the entry at a point, which the instance records as read."""
             entry = array, place(point)
             found = self.memory.get(entry)
             if found is None:
@@ -544,7 +544,8 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
     read, points = interpreter.reading(transform.body), interpreter.places.points(transform.over)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
-        """The results of one transform, all as deep as its deepest chain of operations."""
+        """The results of one transform at the points `at`, all as deep as its deepest chain of
+        operations. Algorithms tally complex operations, of which a real transform counts half."""
         operands = {tuple(p[a] for a in over): read(p, instance) for p in points(point)}
         tally = Tally()
         made = algorithm({k: s.value for k, s in operands.items()}, length, tally)
@@ -571,7 +572,8 @@ def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
         return tuple(point[index.atom] for index in added if index.atom != number)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
-        """The results of one scan, all as deep as its deepest chain of operations."""
+        """The results of one scan at the points `at`, all as deep as its deepest chain of
+        operations. `columns`: column -> its terms in the rows of the scan."""
         columns = {column(p): [term(q, instance) for q in rows(p)] for p in at}
         decays = [decay(p, instance) for p in rows(at[0])]
         kept = [scalar.value for scalar in decays]

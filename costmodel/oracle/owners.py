@@ -129,20 +129,21 @@ class Owners:
         return found - {0}
 
     def _eager(self, group: set[Array], temporaries: frozenset[Array]) -> set[int]:
-        """The ids of the instances of a loop that run as soon as their latest input row (`token`)
-        arrives: they read this row without passing an earlier row of the loop. Single-use
-        `temporaries` are passed, and are not among the result."""
+        """The ids of the instances of a loop (`group`: its arrays) that run as soon as their latest
+        input row (`token`) arrives: they read this row without passing an earlier row of the loop.
+        Single-use `temporaries` are passed in any row, and are not among the result."""
         axes = self._axes(group)
-        reached: dict[int, int] = {}
+        reached: dict[int, int] = {}  # id of an instance -> the latest input row so reached
 
         def through(entry: Entry, row: int) -> int:
-            """The latest input row that is reached by way of an entry that a row of the loop reads;
-            0 if the entry lies in an earlier row of the loop."""
+            """The latest input row that row `row` of the loop reaches by way of an entry that it
+            reads; 0 if the entry ends the way: it lies in another row of the loop, and is no
+            temporary."""
             array, where = entry
             if array not in group:
                 return self.memory[entry].token
-            inside = where[axes[array]] == row or array in temporaries
-            return reached[id(self.writer[entry])] if inside else 0
+            passed = where[axes[array]] == row or array in temporaries
+            return reached[id(self.writer[entry])] if passed else 0
 
         eager = set[int]()
         for instance in self._in_order(group):

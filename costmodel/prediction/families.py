@@ -261,14 +261,15 @@ def decode(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of attention of one new row, the least over splits of the keys.
     Blocks (a group of heads, a part of the keys) take the multiprocessors (SMs) in whole waves,
     each streaming its keys and values at one SM's rate, and masking each edge of the keys in a tile
-    of its own; this overlaps with all bytes at the memory's rate. A split adds a join. On boards
-    with FlashAttention 2, vLLM's copies of heads that share keys add as much (on A100, 12.6 us of
-    one sequence, 18.6 us of two). `c`: the family's constants."""
+    of its own; this overlaps with all bytes at the memory's rate. A split adds a join;
+    FlashAttention 2 splits only where several rows share keys. On its boards, vLLM's copies of
+    heads that share keys add as much (on A100, 12.6 us of one sequence, 18.6 us of two). `c`: the
+    family's constants."""
     a = attended(calls)
     cycle, sms = 1 / on["clock"], on["sms"]
     blocks = a.groups * np.ceil(a.rows / DECODE_ROWS)
     tiles = np.ceil(a.keys / DECODE_KEYS)
-    wide = a.key if a.shared else a.key + a.value
+    wide = a.key if a.shared else a.key + a.value  # a key's entries and its value's
     tile = DECODE_KEYS * wide * ENTRY / (c["stream"] * on["memory_bandwidth"] / sms)
     movement = calls.movement(on) / c["bandwidth"]
     beside = c["join"] * THOUSAND * cycle

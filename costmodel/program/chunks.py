@@ -250,15 +250,16 @@ def _over_whole_chunks(
     equation: Equation, positions: Sequence[Position], axis: int, extent: Poly
 ) -> bool:
     """Whether the position (q-1)*C + e on `axis` (of `extent` rows) runs over all places e of each
-    chunk q, while no other position, and no range of another position's index, uses q or e. Of a
-    gathered chunk, part of the places may be read: which entries these are depends on values."""
+    chunk q, while no other position, and no range of another position's index, uses q or e: then
+    the entries are an affine region on one axis, and the axis need not be split. A gathered chunk
+    may be read at some places only, as which entries these are depends on values anyway."""
     flat = positions[axis]
     named = {*names_in([flat])}
     others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}
     ranges = {i.atom: i for i in equation.indices}
     ranges |= {i.atom: i for _, over in walk(equation.value) for i in over}
     bounds = {a for name in others & {*ranges} for end in ranges[name].ends for a in end.letters}
-    assert _by_chunk(flat)  # the caller asks for such positions only
+    assert _by_chunk(flat)  # the caller asks about such positions only
     if not flat.inner.variables or not named.isdisjoint(others | bounds):
         return False
     around: Constraints = frozenset().union(*(i.constraints for i in ranges.values()))

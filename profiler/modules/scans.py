@@ -22,7 +22,8 @@ def scan(kept: Tensor, added: Tensor, dim: int = 1) -> Tensor:
 
 
 def _rounds(kept: Tensor, added: Tensor, dim: int) -> Tensor:
-    """The rows of `scan`: after each round, a row holds the terms of twice as many rows."""
+    """The rows S_i = kept_i S_(i-1) + added_i along the axis `dim`. After a round, row i of `added`
+    is the sum of twice as many terms, and row i of `kept` the product of as many decays."""
     rows, apart = added.shape[dim], 1
     while apart < rows:
         first, late, early = (0, apart), (apart, rows - apart), (0, rows - apart)

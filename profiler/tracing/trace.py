@@ -303,7 +303,8 @@ def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
 
 def flops_at(samples: SizeSamples, sizes: Sizes) -> FlopCounter:
     """The figures of FlopCounterMode for a module at one set of sizes, run by torch's own
-    decompositions whatever the trace's backend; TraceError if the module does not run there."""
+    decompositions whatever the trace's backend; TraceError if the module does not run there. Those
+    of a module of many equal blocks follow from runs with fewer blocks (`samples.targets`)."""
     runs = [flop_counter(target, sizes, BACKENDS["math"]) for target in samples.targets]
     return replace(
         runs[0],

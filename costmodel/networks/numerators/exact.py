@@ -86,6 +86,7 @@ def matrices(system: System) -> dict[str, Poly]:
     count the products."""
     found: dict[str, Poly] = {}
     for array in contracted(system):
+        # rows that are read by number (an embedding) are an array made for the parameter
         whole = next((a for a in array.made_for if a.role == "parameter"), array)
         if len(whole.shape) > 1:
             number = Poly.of(1)
