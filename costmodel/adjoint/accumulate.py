@@ -115,8 +115,9 @@ class Sums:
             )
         ]
         if len(handed) > 1:
+            # a cotangent in a flattened layout has two indices on one axis, (q - 1)*C + e: one
+            # equation can add such cotangents only if all are of the same entries
             flat = any(any(h.cotangent.layout) for h in handed)
-            # one equation can add flattened cotangents only if all are of the same entries
             flat = flat and len({(h.cotangent.layout, h.cotangent.where) for h in handed}) > 1
             handed = [
                 self._in_own_array(array, h) if flat or h.cotangent.numbered else h for h in handed

@@ -154,8 +154,10 @@ def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
 
 def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
     """Yield each sum of gradients of one array as (name, how many such sums there are, number of
-    additions of all of them, whether these are done once for a batch, not for each sequence).
-    "towers": sequences that pass the same weights side by side."""
+    additions of all of them, whether these are done once for a batch, not for each sequence): of
+    arrays between parts, of parameters that several parts share (E of a tied head), and of
+    parameters that one part uses in several runs (layers with the same weights, or "towers":
+    sequences that pass the same weights side by side)."""
     made = linear_in_layers(graph.network, lambda runs: _sums_between_parts(graph, runs))
     by_name: dict[str, list[tuple[Poly, Exact]]] = {}
     for (name, _), (times, number) in made.items():
@@ -165,13 +167,13 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
     for (name, _), members in tables(graph.network).items():
         dense = [(use, n) for use in members if (n := graph.gradients(use).summed.get(name))]
         if len(dense) > 1:
-            # others are added to the gradients of the part that owns the parameter, or to one
+            # all gradients are added to that of the part that owns the parameter, or to one of them
             given = sum_of(use.copies for use, _ in dense)
             own = [u.copies for u, _ in dense if name not in u.shared]
             times = given - (sum_of(own) if own else ONE)
             added = dense[0][1].substitute(dense[0][0].sizes) * times
             yield f"shared {name}", times, added, True
-    again = [use for use in graph.network.uses if use.copies.terms and use.runs != use.copies]
+    again = [use for use in graph.network.uses if use.runs != use.copies]
     number = _total(
         _total(graph.gradients(use).summed.values()).substitute(use.sizes) * (use.runs - use.copies)
         for use in again

@@ -87,6 +87,7 @@ class Part(nn.Module):
         zeros = (*OFFSETS, *(("gain",) if self.arguments.get("gain") == "1 + w" else ()))
         for array in use.mixer.arrays.values():
             shape = [extent.substitute(use.parameter_sizes).at(sizes) for extent in array.shape]
+            # P: a table of sines of the positions; moved: a bias of experts that training moves
             if array.role == "buffer" and array.name in ("P", "moved"):
                 P = array.name == "P"
                 table = sinusoids(shape[0], shape[1], made) if P else torch.zeros(shape, **made)

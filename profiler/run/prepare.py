@@ -189,6 +189,7 @@ def _step_work(request: Request) -> PreparedCall:
         state.arrays[name].copy_(random_values(tuple(state.arrays[name].shape), request, 2 + k))
 
     def row(turn: int = 0) -> tuple[torch.Tensor, ...]:
+        """The token's row; each turn, like each tensor, has a random stream of its own."""
         return (random_values((sizes["b"], sizes["d"]), request, 1 + turn * STREAMS),)
 
     def reset() -> None:

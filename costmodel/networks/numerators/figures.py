@@ -114,7 +114,7 @@ class Figures:
     def _parts(self) -> Iterator[Part]:
         """Yield the figures of each part but dropout, which formulas for MFU read: parameters of
         all copies, entries read in all runs, windows and states from what the part holds between
-        tokens."""
+        tokens. A head's weights are the matrices that it multiplies, also if they are tied."""
         rows: dict[Use, int | None] = {}
         recurrent: set[Use] = set()
         for held in Holding(self.network, Dtypes("int8"), self.tokens).parts:
@@ -129,12 +129,12 @@ class Figures:
                 continue
             kind = self.kind(use)
             entries = matrices(graph.gradients(use).system)
-            copies = use.copies if use.copies.terms else use.runs
-            here = {x: self._at(n, use, copies) for x, n in entries.items() if x not in use.shared}
+            here = {x: self._at(n, use, use.copies) for x, n in entries.items()
+                    if x not in use.shared}  # fmt: skip
             head = {x: self._at(n, use, use.runs) for x, n in entries.items() if kind == HEAD}
             own = own_parameters(use).at(self.sizes)
             every = sum_of(parameters(use.mixer).arrays.values())
-            idle = self._at(every - active(use.mixer), use, copies)
+            idle = self._at(every - active(use.mixer), use, use.copies)
             chosen = {x: entries_read(use.mixer)[x] for x in entries}
             read = sum(self._at(n, use, use.runs) for n in chosen.values())
             pair = 0
