@@ -196,7 +196,7 @@ def table(
             "--impl", metavar="NAME", help="With --board: the module whose time is predicted."
         ),
     ] = "",
-    dtype: Dtype = "fp32",
+    dtype: Dtype = None,
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
     weight_dtype: WeightDtype = None,
@@ -404,7 +404,7 @@ def explain(
     typeset(format_, symbols=symbols)
     found, own = candidate(mixer)
     form, wanted, given = own or form, phases(phase), given_sizes(sizes)
-    on, dtypes = on_board(board), element_types(dtype or "fp32", None, None, None)
+    on, dtypes = on_board(board), element_types(dtype, None, None, None)
     if dtype and on is None:
         raise UsageError("--dtype is about the bytes that a board moves: add --board")
     if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
@@ -661,7 +661,7 @@ def model(
         symbolic,
         memory,
         shown,
-        element_types(dtype or described.dtype or "fp32", None, None, None),
+        element_types(dtype, None, None, None),
         networks.formulas_asked(wanted, mfu),
     )
     made, before = network_table.sheets(request), []

@@ -267,7 +267,7 @@ def budget(
     phase: str | None = None,
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
-    dtype: str = "fp32",
+    dtype: str | None = None,
     weight_dtype: str | None = None,
     cache_dtype: str | None = None,
     state_dtype: str | None = None,
@@ -301,5 +301,5 @@ def budget(
     sizes = without_assumed(letter, sizes)
     refuse_unknown([letter], [found])
     about = answers(found, one_form(found, own or form), where, read_convention(convention))
-    dtypes = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
+    dtypes = Dtypes(dtype or "", state_dtype, weight_dtype, cache_dtype)
     return within(Case(about, one_value(sizes), dtypes=dtypes, ties=ties(sizes)), chosen, letter)

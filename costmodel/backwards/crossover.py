@@ -89,7 +89,7 @@ class Crossover:
     figure: Figure
     over: str
     given: Mapping[str, int | str] = field(default_factory=dict)
-    dtypes: Dtypes | None = None
+    dtypes: Dtypes = Dtypes()
 
     def __post_init__(self) -> None:
         """Check the candidates and the letters.
@@ -510,7 +510,7 @@ def compared(
             raise SizeError(f"size {letter}: expected one value, got {len(values)}")
         given[letter] = values if isinstance(values, str) else values[0]
     forms = tuple(one for typed in mixers for one in _forms(typed, form, chosen, counting))
-    return Crossover(forms, figure, over, given, Dtypes(dtypes[0] or "fp32", *dtypes[1:]))
+    return Crossover(forms, figure, over, given, Dtypes(dtypes[0] or "", *dtypes[1:]))
 
 
 def powers_of_two(found: Crossover) -> tuple[int, ...]:

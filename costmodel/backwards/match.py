@@ -165,7 +165,7 @@ def match(
     phase: str | None = None,
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
-    dtype: str = "fp32",
+    dtype: str | None = None,
     weight_dtype: str | None = None,
     cache_dtype: str | None = None,
     state_dtype: str | None = None,
@@ -198,7 +198,7 @@ def match(
         vary,
         phase_of([figure], vary, phase),
         read_convention(convention),
-        Dtypes(dtype, state_dtype, weight_dtype, cache_dtype),
+        Dtypes(dtype or "", state_dtype, weight_dtype, cache_dtype),
         without_assumed(vary, sizes_in_python(sizes)),
     )
 

@@ -11,6 +11,7 @@ from costmodel.commands.options import (
     CacheDtype,
     Caption,
     ConventionOption,
+    Dtype,
     Force,
     Loss,
     OnePhase,
@@ -69,7 +70,7 @@ def crossover(
     recompute: Recompute = None,
     only: Only = None,
     loss: Loss = None,
-    dtype: Annotated[str | None, typer.Option("--dtype", help="Element type.")] = None,
+    dtype: Dtype = None,
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
     weight_dtype: WeightDtype = None,
@@ -93,7 +94,7 @@ def crossover(
     chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
     given = {**given_sizes(sizes)}
-    element_types(dtype or "fp32", state_dtype, weight_dtype, cache_dtype)
+    element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     known = phase and chosen(phase, "--phase", list(PHASES))
     wanted = phase_name(known or figure_named(by).phases[0])
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)

@@ -75,7 +75,6 @@ def memory(
     from costmodel import networks
     from costmodel.backwards.amounts import amount
     from costmodel.backwards.fit import largest_batch, largest_context
-    from costmodel.networks import huggingface
     from costmodel.networks.engines import ENGINES
     from costmodel.networks.held import QUANTISED, Holding
     from costmodel.questions.question import BYTES
@@ -97,20 +96,12 @@ def memory(
             f"--engine {engine} reads a config.json, and '{model}' is a name: give the file of a "
             "configuration"
         )
-    method = huggingface.quantised(huggingface.configuration(path, ignore or ())) if path else ""
-    named = dtype or weight_dtype or "quantization_config" in (ignore or ())
-    if method and not named:
-        raise UsageError(
-            f"{path}: {method} quantises some of the weights or all: --weight-dtype fp8, or "
-            "another type, says how many bytes each takes"
-        )
-    usual = dtype or described.dtype or "bf16"
-    chosen(usual, "--dtype", [*BYTES])
+    chosen(dtype or "bf16", "--dtype", [*BYTES])
     for option, name in (("--weight-dtype", weight_dtype), ("--cache-dtype", cache_dtype)):
-        chosen(name or usual, option, [*BYTES, *QUANTISED])
-    plain = element_types(usual, state_dtype, None, None)
-    typed = replace(plain, weights=weight_dtype, cache=cache_dtype)
-    types = replace(typed, state=state_dtype or described.state_dtype or None)
+        chosen(name or "bf16", option, [*BYTES, *QUANTISED])
+    plain = element_types(dtype, state_dtype, None, None)
+    types = replace(plain, weights=weight_dtype, cache=cache_dtype).of(described.dtypes)
+    typed = replace(types, state=state_dtype)
     held = Holding(networks.network(described), types, at)
     if at is not None:
         held.refuse_beyond(at)

@@ -233,7 +233,10 @@ OnePhase = Annotated[
     str | None,
     typer.Option("--phase", help="training, inference, backward or training-step."),
 ]
-Dtype = Annotated[str, typer.Option("--dtype", help="Element type.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option("--dtype", help="Element type [fp32; of a model that of its configuration]."),
+]
 CacheDtype = Annotated[
     str | None,
     typer.Option("--cache-dtype", help="Element type of rows of tokens in the state: keys."),
@@ -285,14 +288,16 @@ def tokens(option: str, text: str) -> int:
     return number
 
 
-def element_types(dtype: str, state: str | None, weights: str | None, cache: str | None) -> Dtypes:
-    """The element types as one record: `dtype` for all entries, and those of state, weights and
-    cache where they differ, else None; UsageError for an unknown type."""
+def element_types(
+    dtype: str | None, state: str | None, weights: str | None, cache: str | None
+) -> Dtypes:
+    """The element types that a user names, as one record: `dtype` for all entries, and those of
+    state, weights and cache where they differ; None: not named. UsageError for an unknown type."""
     from costmodel.questions.question import BYTES, Dtypes
 
     for name in filter(None, (dtype, state, weights, cache)):
         chosen(name, "dtype", list(BYTES))
-    return Dtypes(dtype, state, weights, cache)
+    return Dtypes(dtype or "", state, weights, cache)
 
 
 def chosen(text: str, option: str, choices: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -64,8 +63,7 @@ def predicted(
     if several := [letter for letter, values in given.items() if len(values) != 1]:
         raise UsageError(f"--{several[0]}: expected one number beside --board")
     net = networks.network(described, **{letter: values[0] for letter, values in given.items()})
-    usual = element_types(dtype or described.dtype or "bf16", None, None, None)
-    held = Holding(net, replace(usual, state=described.state_dtype or None), at)
+    held = Holding(net, element_types(dtype, None, None, None).of(described.dtypes), at)
     held.refuse_beyond(at)
     try:
         return Report(Predicted(held, on, at, sequences)).document

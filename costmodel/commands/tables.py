@@ -209,7 +209,7 @@ def table(
     columns: str | Sequence[str] | None = None,
     sort: str | None = None,
     per_token: bool = False,
-    dtype: str = "fp32",
+    dtype: str | None = None,
     cache_dtype: str | None = None,
     state_dtype: str | None = None,
     weight_dtype: str | None = None,
@@ -244,7 +244,7 @@ def table(
         wanted = [name for one in _several(phase) for name in phases(one)]
         typed = mixer_table.with_forms(_several(mixers))
         chosen, named = mixer_table.selection(typed, group, all)
-        dtypes = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
+        dtypes = Dtypes(dtype or "", state_dtype, weight_dtype, cache_dtype)
         for name in filter(None, (dtype, cache_dtype, state_dtype, weight_dtype)):
             element_bytes(name)
         counting = read_convention(convention)

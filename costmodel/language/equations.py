@@ -485,6 +485,8 @@ class Mixer:
         self.at_any_sizes = self
         """The mixer without the sizes of its braces, about which proofs for all sizes ask; h is a
         size by itself if braces give h."""
+        self.dtypes: Mapping[str, str] = {}
+        """The element types that a network's configuration names; see `Dtypes.of`."""
         self.powers_of_two: tuple[Poly, ...] = ()
         """The sizes that must be powers of two."""
         self.bounded_sizes: tuple[tuple[Poly, Poly], ...] = ()

@@ -82,18 +82,19 @@ def described(
             "config.json: one of the two"
         )
     found = huggingface.read(config, ignored) if config is not None else preset(name or "")
+    file = huggingface.configuration(config, ignored) if config is not None else None
+    method = huggingface.quantised(file) if file and "quantization_config" not in ignored else ""
     if isinstance(found, Choices):
         made = description(changed(found, changes))
-        if config is None:
-            return made
         # choices do not say of which type of model they were read
-        return replace(made, model_type=huggingface.configuration(config).fields["model_type"])
+        kind = file.fields["model_type"] if file else ""
+        return replace(made, model_type=kind, quantised=method)
     if typed := [choice for choice, value in changes.items() if value is not None]:
         raise ModelError(
             f"{found.name}: its blocks are read from the configuration, and have no choice "
             f"'{typed[0]}': change the configuration"
         )
-    return found
+    return replace(found, quantised=method)
 
 
 def as_mixer(name: str) -> Mixer | None:

@@ -739,6 +739,7 @@ class NetworkMixer(Whole):
         super().__init__("network", title=network.title, source=network.described.source)
         self.name = self.base = self.origin = network.name
         self.network = network
+        self.dtypes = network.described.dtypes
         self.checked = True
         closed = network.sizes.keys() - (OPEN - fixed)
         self.given = {x: size for x, size in network.sizes.items() if x in closed}

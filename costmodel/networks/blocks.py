@@ -245,6 +245,7 @@ class Description:
         assumed: what -> where its value is taken from, if the source does not print it.
         dtype: the element type of the weights, if the configuration says; "" else.
         state_dtype: the element type of recurrent states; "" is that of the weights.
+        quantised: the method that stores the weights, such as "fp8"; "" for none.
         model_type: the type that the configuration names; "" if none was read.
         trained: patterns of the parts whose parameters a training step changes; () for all parts,
             or for none where there are adapters.
@@ -266,10 +267,18 @@ class Description:
     assumed: Mapping[str, str] = field(default_factory=dict)
     dtype: str = ""
     state_dtype: str = "fp32"
+    quantised: str = ""
     model_type: str = ""
     trained: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     choices: Choices | None = None
+
+    @property
+    def dtypes(self) -> Mapping[str, str]:
+        """The element types for `Dtypes.of`: of weights and cache those of the configuration, else
+        bf16."""
+        found = {"activations": self.dtype or "bf16", "state": self.state_dtype}
+        return {**found, "quantised": self.quantised}
 
     @property
     def decoder(self) -> Stack:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import Board
-from costmodel.questions.question import BYTES, Answer, Case, Figure, Whole
+from costmodel.questions.question import BYTES, Answer, Case, Dtypes, Figure, Whole
 from costmodel.questions.registry import FIGURES
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
         if not isinstance(number, int):
             raise Unanswered(getattr(number, "reason", f"{name} is not derived"))
         found[name] = number
-    dtype = case.dtypes.activations if case.dtypes else "fp32"
+    dtype = (case.dtypes or Dtypes()).name_of("activations")
     own = f"matrix.{dtype}"
     units = [name for name in (own, f"vector.{dtype}") if name in on.figures]
     # matrix units that take another type of this size, fp16 beside bf16, are faster than vectors
@@ -168,7 +168,7 @@ def _known(number: float, case: Case, what: str) -> float:
     the board lacks a figure."""
     if isnan(number):
         on = board_of(case)
-        dtype = case.dtypes.activations if case.dtypes else "fp32"
+        dtype = (case.dtypes or Dtypes()).name_of("activations")
         missing = next(x for x in ("sms", f"matrix.{dtype}") if x not in on.figures)
         raise Unanswered(
             f"board {on.name} has no figure '{missing}', which the {what} of an operation needs"

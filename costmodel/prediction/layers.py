@@ -89,7 +89,7 @@ def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) ->
     """The call of a kernel at sizes, with its predicted seconds, interval and joules, and its
     limits."""
     given = {x: np.array([float(size)]) for x, size in sizes.items()}
-    calls = Calls(kernel, given, dtypes.activations, dtypes.state or "")
+    calls = Calls(kernel, given, dtypes.name_of("activations"), dtypes.state or "")
     one = predict(calls, on)
     joules, least, most = (
         float("nan") if found is None else float(found[0])

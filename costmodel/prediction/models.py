@@ -179,6 +179,6 @@ class Predicted:
         joules = float("nan")
         if "power_limit" in self.on.figures:
             work = Work(np.zeros(1), np.zeros(1), np.array([float(moved)]))
-            calls = Counted("", {}, self.held.dtypes.activations, counted=work)
+            calls = Counted("", {}, self.held.dtypes.name_of("activations"), counted=work)
             joules = seconds * float(power(calls, self.on, np.array([seconds]))[0])
         return Step("floor", seconds, seconds, seconds, joules, joules, joules, found)

@@ -98,29 +98,72 @@ Value = int | Fraction | str | Exact | Quotient | tuple[Poly, ...] | CriticalPat
 polynomials), a text, `Missing` with a reason, or None for an empty cell."""
 
 
+USUAL = "fp32"
+"""The element type of a mixer where none is named."""
+
+
 @dataclass(frozen=True)
 class Dtypes:
-    """Element types by role; None where the role has the type of the activations."""
+    """Element types by role; "" where a user names no type of activations, and None where another
+    role has the type of the activations. `quantised`: the method that stores the weights of a
+    network, of which no type is named; "" for none."""
 
-    activations: str = "fp32"
+    activations: str = ""
     state: str | None = None
     weights: str | None = None
     cache: str | None = None
+    quantised: str = ""
+
+    def of(self, subject: Mapping[str, str]) -> Dtypes:
+        """These types, with the types of a mixer or network (`Mixer.dtypes`) where a user names
+        none: of activations, then of the state; else fp32. A type of activations or weights names
+        that of quantised weights too."""
+        named = self.activations or self.weights
+        return replace(
+            self,
+            activations=self.activations or subject.get("activations", USUAL),
+            state=self.state or subject.get("state") or None,
+            quantised=self.quantised if named else subject.get("quantised", ""),
+        )
+
+    def caption_of(self, subjects: Iterable[Mixer]) -> str:
+        """The element types of mixers and networks in words: once if all have the same types, else
+        with names: `elements fp32 (self-attention); elements bf16, state fp32 (gpt-2)`."""
+        having: dict[str, dict[str, None]] = {}
+        for subject in subjects:
+            having.setdefault(self.of(subject.dtypes).caption, {})[subject.name] = None
+        if len(having) == 1:
+            return next(iter(having))
+        return "; ".join(f"{caption} ({', '.join(names)})" for caption, names in having.items())
 
     @property
     def caption(self) -> str:
         """The element types in words, for a caption: `elements bf16, state fp32`."""
         named = [f"{role} {dtype}" for role, dtype in self._own.items() if dtype]
-        return ", ".join([f"elements {self.activations}", *named])
+        return ", ".join([f"elements {self.name_of('activations')}", *named])
 
     @property
     def _own(self) -> Mapping[str, str | None]:
         """Role -> its own element type, in the order of a caption."""
         return {"cache": self.cache, "state": self.state, "weights": self.weights}
 
+    def record_of(self, subject: Mixer) -> dict[str, str | None]:
+        """The element types of a mixer or network by role, for JSON; of quantised weights None."""
+        types = self.of(subject.dtypes)
+        own = {role: dtype or types.activations for role, dtype in types._own.items()}
+        weights = None if types.quantised else own["weights"]
+        return {"activations": types.activations, **own, "weights": weights}
+
     def name_of(self, kind: str) -> str:
-        """The element type of "activations", "cache", "state", "weights" or "rows" of weights."""
-        return self._own.get("weights" if kind == "rows" else kind) or self.activations
+        """The element type of "activations", "cache", "state", "weights" or "rows" of weights;
+        Unanswered for weights that are quantised."""
+        role = "weights" if kind == "rows" else kind
+        if role == "weights" and self.quantised:
+            raise Unanswered(
+                f"{self.quantised} quantises some of the weights or all: --weight-dtype fp8, or "
+                "--dtype fp8 or another type, says how many bytes each takes"
+            )
+        return self._own.get(role) or self.activations or USUAL
 
     def bytes_of(self, kind: str) -> int:
         """Bytes per element of a kind, as for `name_of`; ValueError for an unknown type."""
@@ -382,6 +425,11 @@ class Case:
     ties: Mapping[str, str] = field(default_factory=dict)
     board: object | None = None
     implementation: str = ""
+
+    def __post_init__(self) -> None:
+        """Complete the element types with those of the mixer or network."""
+        if self.dtypes is not None:
+            object.__setattr__(self, "dtypes", self.dtypes.of(self.mixer.dtypes))
 
     @property
     def mixer(self) -> Mixer:

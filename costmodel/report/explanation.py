@@ -215,7 +215,7 @@ class Explanation:
         time and its constants."""
         if self.on is None:
             return
-        occasion = f"{OCCASIONS[phase]}, with {self.dtypes.caption}"
+        occasion = f"{OCCASIONS[phase]}, with {self.dtypes.caption_of([self.mixer])}"
         lead = f"{occasion} on the board {self.on.caption}: "
         case = replace(self.case(phase), dtypes=self.dtypes, board=self.on)
         try:

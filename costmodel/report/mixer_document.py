@@ -308,7 +308,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     ):
         where = "where no short decimal exists"
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
-    yield _note(f"bytes: {request.dtypes.caption}", *_IN_BYTES)
+    yield _note(f"bytes: {request.dtypes.caption_of(row.mixer for row in block.rows)}", *_IN_BYTES)
     yield from map(_note, of_a_board(block.rows, shown))
     if block.phase in TRAINING_STEP:
         yield _note(request.convention.backward.given)

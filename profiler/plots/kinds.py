@@ -14,7 +14,7 @@ from costmodel.errors import SizeError
 from costmodel.prediction.boards import Board
 from costmodel.prediction.columns import COLUMNS
 from costmodel.program.chosen_sizes import Given
-from costmodel.questions.question import Case, Dtypes, Figure
+from costmodel.questions.question import Case, Figure
 from profiler.plots import measured, on_boards, theory, waterfall
 from profiler.plots.drawing import Draw, draw_bars, draw_lines, draw_regions
 from profiler.plots.measured import PlotSelection
@@ -157,17 +157,17 @@ def floors(asked: OfMixers | OfRecords) -> Picture:
     asked = replace(asked, by="floor")
     (over,) = asked.over
     found = asked.at(over)
-    types = found.dtypes or Dtypes()
+    types = found.dtypes
     called, cases = asked.called(found, {}), {}
     for one in found.candidates:
         for size in asked.values(over) or (128,):
             if size not in one.line.values:
                 raise SizeError(f"{over} = {size} does not fit {one.name}")
             sizes = one.line.sizes(size)
-            lead = (
-                f"{called[one.name]}, {theory.title_of(found.phase, sizes, (types.activations,))}"
-            )
-            cases[lead] = Case(one.about, sizes, symbolic=False, dtypes=types, board=asked.board)
+            case = Case(one.about, sizes, symbolic=False, dtypes=types, board=asked.board)
+            dtype = types.of(case.mixer.dtypes).name_of("activations")
+            lead = f"{called[one.name]}, {theory.title_of(found.phase, sizes, (dtype,))}"
+            cases[lead] = case
     return on_boards.floors_of_cases(cases, asked.board)
 
 

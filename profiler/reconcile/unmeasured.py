@@ -44,7 +44,7 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
     """
     dtypes = case.dtypes or Dtypes()
     try:
-        dtype = dtype_name(dtypes.activations)
+        dtype = dtype_name(dtypes.name_of("activations"))
         if {dtypes.name_of(role) for role in ("weights", "cache", "state")} != {dtype}:
             raise MeasureError(f"a module has one element type, {dtype}")
         if case.about.convention.backward != Backward():

@@ -79,14 +79,53 @@ def test_a_budget_of_a_configuration_is_what_memory_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path in paths(tmp_path):
-        (row,) = data(f"budget {path} --memory 1MB --dtype bf16 --state-dtype fp32 --b 2",
-                      capsys)["rows"]  # fmt: skip
+        (row,) = data(f"budget {path} --memory 1MB --b 2", capsys)["rows"]
         words = f"memory {path} --fit 1MB --batch 2 --context 10"
         (held,) = data(words, capsys)["models"]
         assert row["largest"] == held["fit"]["largest_context"]
         assert row["bound_by"] == ["memory"]
     (row,) = data("budget gpt-2 --total 1T --largest l", capsys)["rows"]
     assert row["largest"] == 1024 and "1025 would lie beyond the table" in row["ends"]
+
+
+def test_element_types_are_those_of_the_configuration_in_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hybrid says fp16, and its recurrent state is fp32; mixers are fp32; `--dtype` changes
+    both but for the state, and quantised weights are counted in no type that nobody named."""
+    path = str(written(tmp_path, {**MIXED, "dtype": "float16"}))
+    (need,) = data(f"memory {path} --context 5", capsys)["models"]
+    named = f"elements fp16, state fp32 ({path}); elements fp32 (self-attention)"
+    budget = f"budget {path} self-attention --state 9kB"
+    for words in (
+        budget,
+        f"crossover {path} self-attention --by state_bytes --phase inference",
+        f"match self-attention --to {path} --by state_bytes --vary t",
+        f"table {path} self-attention --phase inference --columns state_bytes",
+    ):
+        assert set(named.split("; ")) <= {*_note(run(words, capsys)).split("; ")}, words
+        said = f"{words} --dtype bf16"
+        assert "elements bf16 (self" in _note(run(said, capsys)), said
+    words = f"model --hf {path} --phase inference --columns state_bytes --t 5"
+    (model,) = data(words, capsys)["models"]
+    row, _ = data(f"table {path} self-attention --phase inference --t 5", capsys)["rows"]
+    assert model["state_bytes"] == row["state_bytes"] == need["sequence_bytes"]
+    assert _note(run(words, capsys)) == "elements fp16, state fp32"
+    written(tmp_path, {**MIXED, "dtype": "float16", "quantization_config": {"quant_method": "fp8"}})
+    (row, _) = data(budget, capsys)["rows"]
+    types = {"activations": "fp16", "cache": "fp16", "state": "fp32", "weights": None}
+    assert row["dtypes"] == types
+    refused = f"budget {path} --weights 1MB"
+    assert cli.run(shlex.split(refused)) == 2
+    assert "fp8 quantises some of the weights" in capsys.readouterr().err
+    assert "weights fp8" in _note(run(f"{refused} --weight-dtype fp8", capsys))
+
+
+def _note(printed: str) -> str:
+    """The element types that a document names."""
+    (found,) = {line.removeprefix("bytes: ") for line in printed.splitlines()
+                if line.startswith("bytes: ")}  # fmt: skip
+    return found
 
 
 def test_a_length_at_which_a_model_costs_as_much_as_another(

@@ -160,7 +160,8 @@ class Budgets:
         rows = [tuple(self._cell(row, column.name) for column in columns) for row in shown]
         notes = []
         if any(one.quantity.unit == "bytes" for one in self.limits):
-            notes.append(Note((f"bytes: {self.request.dtypes.caption}",)))
+            types = self.request.dtypes.caption_of(row.mixer for row in shown)
+            notes.append(Note((f"bytes: {types}",)))
         if any(one.smallest > 1 for one in found):
             notes.append(Note((letter, ": only values at which the mixer exists are counted")))
         notes += without_answer(
@@ -232,6 +233,7 @@ class Budgets:
                     "phase": self.phase,
                     "convention": list(self.request.convention.names),
                     "sizes": row.sizes,
+                    "dtypes": self.request.dtypes.record_of(row.mixer),
                     **_answer(row.found),
                 }
                 for row in self.rows

@@ -262,8 +262,8 @@ def _notes(one: Crossover) -> Iterator[Line]:
 
 
 def _notes_on_bytes(one: Crossover) -> Iterator[Line]:
-    if one.dtypes and one.figure.unit.endswith(("bytes", "/byte")):
-        yield (f"bytes: {one.dtypes.caption}",)
+    if one.figure.unit.endswith(("bytes", "/byte")):
+        yield (f"bytes: {one.dtypes.caption_of(form.mixer for form in one.forms)}",)
 
 
 def _record(one: Crossover) -> Mapping[str, Any]:
@@ -277,7 +277,7 @@ def _record(one: Crossover) -> Mapping[str, Any]:
         "convention": list(one.forms[0].convention.names),
         "candidates": [
             {"name": each.name, "mixer": each.about.mixer.name, "form": each.about.form,
-             "sizes": dict(each.line.given)}
+             "sizes": dict(each.line.given), "dtypes": one.dtypes.record_of(each.about.mixer)}
             for each in one.candidates
         ],
         "fitting": {"multiples_of": domain.step} if isinstance(domain, range) else list(domain),

@@ -66,7 +66,7 @@ class Matching:
         )
         notes = [Note((*named_form(other, self.forms[1]), f": {value} ", self.found.target))]
         if self.figure.unit == "bytes":
-            notes.append(Note((f"bytes: {self.request.dtypes.caption}",)))
+            notes.append(Note((f"bytes: {self.request.dtypes.caption_of(self.request.mixers)}",)))
         title = (
             f"{self.figure.title}: ", *named_form(mixer, self.forms[0]), " nearest to ",
             *named_form(other, self.forms[1]), f" ({self.request.phases[0]})",
@@ -124,6 +124,7 @@ class Matching:
             **self._about,
             "convention": list(self.request.convention.names),
             "sizes": _sorted(self.found.sizes),
+            "dtypes": [self.request.dtypes.record_of(mixer) for mixer in self.request.mixers],
             "target": exact(self.found.target),
             "target_sizes": _sorted(self.found.target_sizes),
             "candidates": self._candidates,

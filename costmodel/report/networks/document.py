@@ -224,7 +224,7 @@ def _of_figures(sheet: Sheet, columns: Sequence[str]) -> Iterator[Note]:
             "of parts, of which each reads its input and writes its output"
         )
     if any(FIGURES[x].unit in ("bytes", "operations/byte") for x in asked if x in FIGURES):
-        yield _note(f"bytes: {sheet.request.dtypes.caption}")
+        yield _note(f"bytes: {sheet.request.dtypes.of(sheet.request.described.dtypes).caption}")
     for name in columns:
         value = sheet.total.value(name, columns)
         if isinstance(value, Searched):
