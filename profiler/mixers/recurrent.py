@@ -357,10 +357,11 @@ class TorchLayer(Recurrence):
         return [self._in_order(p) for p in (self.W, self.U, self.b, self.b_U)]
 
     def _in_order(self, packed: Tensor) -> Tensor:
-        """A weight (gates, in, out) or bias (gates, out) as PyTorch's layer takes it."""
+        """A weight (gates, in, out) or bias (gates, out) as PyTorch's layer takes it: contiguous,
+        as cuDNN asks."""
         gates = (packed,) if self.GATES == 1 else packed.unbind(0)
         ordered = torch.stack([gates[k] for k in self.ORDER])
-        return (ordered.transpose(1, 2) if ordered.dim() == 3 else ordered).flatten(0, 1)
+        return (ordered.mT if ordered.dim() == 3 else ordered).flatten(0, 1).contiguous()
 
     def mix(self, x: Tensor) -> Tensor:
         """y (b, s, d) by one call for all rows."""

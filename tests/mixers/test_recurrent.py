@@ -437,6 +437,13 @@ def test_onednn_is_switched_off_and_on_again(dtype: torch.dtype) -> None:
     assert torch.backends.mkldnn.enabled == before
 
 
+def test_cudnn_takes_the_weights_of_a_layer_with_two_biases() -> None:
+    """cuDNN copies them into one buffer by views, and refuses a transposed matrix."""
+    for name in ("recurrent", "lstm", "gru"):
+        weights = made(f"{name}+two-biases", "torch", dtype=torch.float32).weights()
+        assert all(each.is_contiguous() for each in weights)
+
+
 def test_wrong_input_is_refused() -> None:
     module = made("gru", "explicit")
     with pytest.raises(ValueError, match=r"x must be \(batch, length, 4\) and is \(2, 3, 5\)"):
