@@ -108,16 +108,18 @@ GEMM_STEP = 64
 
 
 def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds, for each call, of a matrix product (l, d) by (d, f), the least over sizes of tiles
-    and splits of d: waves of tiles over the GPU's multiprocessors (SMs), overlapped with the bytes
-    of operands, results and partial results. `c`: the family's constants."""
+    """Seconds, for each call, of a matrix product (l, d) by (d, f), or of `batch` such products,
+    the least over sizes of tiles and splits of d: waves of tiles over the GPU's multiprocessors
+    (SMs), overlapped with the bytes of operands, results and partial results. `c`: the family's
+    constants."""
     m, n, k = (calls.sizes[x] for x in "lfd")
+    batch = calls.sizes.get("batch", np.ones(()))
     cycle, sms = 1 / on["clock"], on["sms"]
     dense = on[f"matrix.{calls.dtype}"] / sms
     movement = calls.movement(on) / c["bandwidth"]
     best = np.full(m.shape, np.inf)
     for rows, columns in GEMM_TILES:
-        tiles = np.ceil(m / rows) * np.ceil(n / columns)
+        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
         loads = ENTRY * (rows + columns) / (c["feed"] / THOUSAND)
         step = max(2 * rows * columns / c["peak"], loads) / dense
         for split in GEMM_SPLITS:
@@ -128,7 +130,7 @@ def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
             if split > 1:
                 busy = busy + c["tile"] * THOUSAND * cycle
                 # partial results in fp32 are written and read: 8 bytes an entry
-                partial = 8 * split * m * n / on["memory_bandwidth"]
+                partial = 8 * split * batch * m * n / on["memory_bandwidth"]
                 moved = movement + partial / c["bandwidth"]
             best = np.minimum(best, together(busy, moved, c["overlap"]))
     return np.asarray(c["start"] * 1e-6 + best)

@@ -39,6 +39,9 @@ class DispatchedOperation(Record, frozen=True):
     bytes_read: int = 0
     bytes_written: int = 0
     view: bool = False
+    products: tuple[tuple[int, int, int, int, int], ...] = ()
+    """The shapes of the products of two matrices: batch, rows, columns, terms, and the number of
+    calls of this shape, in order of the first call."""
 
 
 class UncountedOperation(Record, frozen=True):
@@ -70,6 +73,22 @@ class DispatchCounts(Record, frozen=True):
     def complete(self) -> bool:
         """Whether every dispatched operation was counted."""
         return not self.unknown
+
+
+MATRICES = {
+    "aten::mm": ("self", "mat2"), "aten::bmm": ("self", "mat2"),
+    "aten::addmm": ("mat1", "mat2"), "aten::baddbmm": ("batch1", "batch2"),
+}  # fmt: skip
+"""Operation of torch -> the arguments that are the two matrices, or batches of matrices."""
+
+
+def product_shape(call: Call) -> tuple[int, int, int, int] | None:
+    """(batch, rows, columns, terms) of a product of two matrices or of two batches of matrices:
+    (1, 2, 3, 5) of a 2 x 5 and a 5 x 3 matrix; None for another operation."""
+    if (names := MATRICES.get(call.name)) is None:
+        return None
+    left, right = (call.tensor(name).shape for name in names)
+    return left[0] if len(left) > 2 else 1, left[-2], right[-1], left[-1]
 
 
 EXITS = ("numpy", "tolist", "data_ptr", "__dlpack__")
@@ -115,12 +134,16 @@ class DispatchRecorder(DispatchMode):
             except CountError as error:
                 self.uncounted(call.name, str(error), read + written)
         before = self.by_op.get(call.name, DispatchedOperation(view=kind.view))
+        shapes = {(b, l, f, d): calls for b, l, f, d, calls in before.products}
+        if shape := product_shape(call):
+            shapes[shape] = shapes.get(shape, 0) + 1
         self.by_op[call.name] = DispatchedOperation(
             calls=before.calls + 1,
             operations=before.operations + counted,
             bytes_read=before.bytes_read + read,
             bytes_written=before.bytes_written + written,
             view=before.view,
+            products=tuple((*shape, calls) for shape, calls in shapes.items()),
         )
 
     def uncounted(self, name: str, reason: str, touched: int = 0) -> None:

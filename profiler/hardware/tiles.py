@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
+from profiler.counting.call import bind
+from profiler.counting.dispatch import product_shape
 from profiler.counting.mode import DispatchMode, OperationKind
 
 Tile = tuple[int, int, int]
@@ -84,10 +84,6 @@ def padding(products: Iterable[Product], tiles: Iterable[Tile]) -> int:
     )
 
 
-OPERANDS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
-"""Operation of torch -> the positions of the two matrices in its arguments."""
-
-
 class Products(DispatchMode):
     """Records the shape of each matrix product, in order."""
 
@@ -97,15 +93,10 @@ class Products(DispatchMode):
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """The result of an operation; the shape of a matrix product is recorded."""
-        if places := OPERANDS.get(kind.name):
-            self.found.append(product_shape(*(args[place] for place in places)))
-        return super().see(kind, args, kwargs)
-
-
-def product_shape(left: Tensor, right: Tensor) -> Product:
-    """The extents of the product of two matrices, or of two batches of matrices."""
-    batch = left.shape[0] if left.dim() > 2 else 1
-    return Product(batch, left.shape[-2], right.shape[-1], left.shape[-1])
+        result = super().see(kind, args, kwargs)
+        if shape := product_shape(bind(kind.func, args, kwargs, result)):
+            self.found.append(Product(*shape))
+        return result
 
 
 def products_of(call: Callable[[], Any]) -> Sequence[Product]:

@@ -8,7 +8,8 @@ has begun:
 - Arithmetic. Products of matrices run at the rate of narrow matrices, as mixers multiply them;
   exponentials at their own rate; others one by one, at half of the rate of multiply-adds.
 - Movement. The bytes of operands and result move through the last cache; the bytes of a call that
-  exceed the cache move through the memory, those of the result as bytes of a new array.
+  exceed the cache move through the memory, those of the result as bytes of a new array. An
+  operation that torch makes of a copy and of itself in place (`COPIED_FIRST`) is two calls.
 - Entries that an operation takes one by one, as it chooses or sums them, at their rate.
 
 On a GPU (a board with `sms`), a product of two matrices takes the time of the family of matrix
@@ -22,7 +23,9 @@ for what the datasheet leaves out: the launch of a small kernel (`families.SMALL
 is left among other kernels, its share of the bandwidth, with the interval of its family, and the
 share of the peak that products reach.
 
-A record holds the totals over the calls of one operation, so that each call has the average bytes.
+A record holds the totals over the calls of one operation, so that each call has the average bytes;
+of products of matrices a record also holds the shapes, and an older one without shapes the average
+shape (of batches: the average work).
 Without a measured rate of narrow matrices, the dense peak stands in; without one of matrices in
 fp32, that of the vector units; without one of new arrays or of the cache, the memory's bandwidth;
 without a rate of chosen entries, these take no time.
@@ -31,7 +34,7 @@ without a rate of chosen entries, these take no time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,10 +58,18 @@ from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.forward_rules import CONTRACTIONS
 from profiler.modules.described import dispatched_classes
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
 PRODUCTS = {*CONTRACTIONS, *ATTENTION_RULES, "convolution_backward", "_grouped_mm", "addbmm"}
 """The operations whose multiplications and additions are those of products of matrices."""
 OF_TWO_MATRICES = {"mm", "addmm"}
 """The products whose sizes follow from their totals."""
+COPIED_FIRST = {"masked_fill", "masked_scatter"}
+"""The operations that torch makes of a copy of their first operand, and of themselves in place: on
+H100, attention's masked_fill is a kernel that copies and a kernel that fills."""
 UNSEEN_VIEW = "_unsafe_view"
 """A view of which older records hold bytes, as of a copy."""
 ONE_BY_ONE = {
@@ -118,12 +129,26 @@ def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | N
     ops = dispatched_classes(op["operations"])
     moved: int = op["bytes_read"] + op["bytes_written"]
     calls: int = op["calls"]
-    operation = name.removeprefix("aten::").removesuffix("_")  # in place as out of place
+    operation = name.removeprefix("aten::")
     if operation == UNSEEN_VIEW or (not moved and not sum(ops.values())):
         return None
-    if operation in OF_TWO_MATRICES and dtype in FITTED and "sms" in on.figures:
-        work = Calls("gemm", product(op, dtype), dtype)
-        return _step(name, "gemm", calls, work, predict(work, on, repeated=True), on)
+    named = f"{calls:,} x {name}"
+    if operation in COPIED_FIRST:
+        moved, calls = moved + 2 * op["bytes_written"], 2 * calls
+    operation = operation.removesuffix("_")  # in place as out of place
+    if dtype in FITTED and "sms" in on.figures:
+        if shapes := op.get("products", ()):
+            batch, rows, columns, terms, times = np.array(shapes, dtype=float).T
+            sizes = {"batch": batch, "l": rows, "d": terms, "f": columns}
+            entries = batch * (rows * terms + terms * columns + rows * columns)
+            sums = batch * rows * columns * (2 * terms - 1)
+            work = Work(sums, np.zeros(len(batch)), BYTES[dtype] * entries)
+            each = Counted("gemm", sizes, dtype, counted=work)
+            return _step(named, "gemm", times, each, predict(each, on, repeated=True), on)
+        if operation in OF_TWO_MATRICES:
+            mean = Calls("gemm", product(op, dtype), dtype)
+            once = predict(mean, on, repeated=True)
+            return _step(named, "gemm", np.array([calls]), mean, once, on)
     products = ops["mul"] + ops["add"] if operation in PRODUCTS else 0
     counted = (np.array([x / calls]) for x in (products, ops["exp"], moved))
     own = Counted("", {}, dtype, counted=Work(*counted))
@@ -154,12 +179,15 @@ def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | N
     if small is not None and alone:
         starts = small.constants["start"] * 1e-6 * np.array([0, among_kernels()[0], 1])
         movement /= small.constants["bandwidth"]
+    elif small is not None:  # some kernels start as if alone
+        starts[2] = max(starts[2], small.constants["start"] * 1e-6)
     low, high = (np.nan, np.nan) if small is None else small.interval
     taken = starts + max(arithmetic, movement, one_by_one) / calls
     least, seconds, most = np.split(taken * np.array([low, 1, high]), 3)
     ends = least, most
     joules = energy(own, on, seconds, *ends) if _has_power(dtype, on) else (None, None, None)
-    return _step(name, SMALL, calls, own, Prediction(seconds, *ends, *joules), on)
+    one = Prediction(seconds, *ends, *joules)
+    return _step(named, SMALL, np.array([calls]), own, one, on)
 
 
 def _fit(kernel: str, on: Board) -> Fit:
@@ -174,21 +202,21 @@ def _has_power(dtype: str, on: Board) -> bool:
     return {"power_limit", "sms", f"matrix.{dtype}"} <= {*on.figures}
 
 
-def _step(name: str, like: str, calls: int, work: Calls, one: Prediction, on: Board) -> Step:
-    """The step of `calls` equal calls of an operation, from the prediction of one call and its
-    work; `like`: the kernel whose family has the constants."""
+def _step(named: str, like: str, calls: Floats, work: Calls, each: Prediction, on: Board) -> Step:
+    """The step `named` of N kinds of calls, from the prediction and the work of one call of each
+    kind; `calls`: their numbers (N,); `like`: the kernel whose family has the constants."""
 
-    def total(each: Any) -> float:
-        return float("nan") if each is None else calls * float(each[0])
+    def total(of_one: Any) -> float:
+        return float("nan") if of_one is None else float((calls * of_one).sum())
 
-    limits = {"memory": calls * float(work.movement(on)[0])}
-    if work.work.products[0]:
+    limits = {"memory": total(work.movement(on))}
+    if work.work.products.any():
         rate = on[f"{'matrix' if f'matrix.{work.dtype}' in on.figures else 'vector'}.{work.dtype}"]
-        limits["products"] = calls * float(work.work.products[0]) / rate
+        limits["products"] = total(work.work.products) / rate
     return Step(
-        f"{calls:,} x {name}",
-        total(one.seconds), total(one.low), total(one.high),
-        total(one.joules), total(one.joules_low), total(one.joules_high),
+        named,
+        total(each.seconds), total(each.low), total(each.high),
+        total(each.joules), total(each.joules_low), total(each.joules_high),
         limits, like,
     )  # fmt: skip
 

@@ -109,6 +109,7 @@ class DispatchedOperation(TypedDict, total=False):
     operations: Operations
     bytes_read: Count
     bytes_written: Count
+    products: list[Annotated[list[Count], Meta(min_length=5, max_length=5)]]
 
 
 class UncountedOperation(TypedDict, total=False):
