@@ -233,7 +233,8 @@ class PartAnswers(Answers):
     def passed(self, path: PathOf, sizes: Mapping[str, int] | None, phase: str) -> CriticalPath:
         """The critical path of one run of the part in a phase, of those that a path through the
         network passes (a training step's: forward and backward), in sizes of the network."""
-        about = self.own  # in prefill, a part that reads the last position alone: inference
+        # in prefill, the phase of `own` is inference if the part reads the last position alone
+        about = self.own
         if phase == "backward" or about.phase != "inference":
             about = part_answers(self.use, phase, self.graph.counting)
         found = about.chained(path, self._sizes_of_run(sizes, about.phase))

@@ -45,8 +45,8 @@ KINDS = ("full_attention", "sliding_attention")
 
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of transformers' SmolLM3ForCausalLM or SmolLM3Model:
-    layers without rotary embedding, as listed or one in `no_rope_layer_interval`, may have a
-    window."""
+    layers without rotary embedding (0 in the field `no_rope_layers`, or else one in
+    `no_rope_layer_interval`) may have a window."""
     c.with_defaults(DEFAULTS)
     turned, _ = rotary(c)
     number, every = c.size("num_hidden_layers"), c.size("no_rope_layer_interval")

@@ -104,9 +104,10 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
 
 def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints]]:
     """Yield the summands whose sum over their indices is the number of the operations in `one`, as
-    (indices of the enclosing reductions, operations per point, conditions). Where every term of a
-    reduction executes the operations and the number of its terms is one formula, this number is a
-    factor and the reduction's indices are left out."""
+    (indices of the enclosing reductions, operations per point, conditions). Operations that every
+    term of a reduction executes are the number of its terms, if that is one formula, without the
+    reduction's index: in the sum of x[j] z[i] over j in 1..i, additions are i at each point i, and
+    products 1 at each point (i, j)."""
     over = () if one.along is not None else one.points.over
     if one.terms is None:
         yield over, one.times, one.place
