@@ -115,7 +115,7 @@ class Owners:
         for _ in range(len(block.equations) + 2):
             before = dict(self._equations)
             for equation, points in waiting.items():
-                self._equations.update(self._at_the_latest(block, equation, points))
+                self._equations.update(self._owner_from_readers(block, equation, points))
             if before == self._equations or not block.is_loop:
                 break
         else:
@@ -156,7 +156,7 @@ class Owners:
                         found.append(term)
         return needed(domain, found) if len(found) > len(tau) else tau
 
-    def _at_the_latest(
+    def _owner_from_readers(
         self, block: Block, equation: Equation, late: Sequence[Constraints]
     ) -> Mapping[Equation, Terms]:
         """{equation: the owner of its instances}, by rules 3 and 4 of this file; {} if no reader's

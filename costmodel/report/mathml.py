@@ -1,4 +1,4 @@
-r"""The house's LaTeX as MathML Core, for pages in a browser.
+r"""The LaTeX that this project prints, as MathML Core, for pages in a browser.
 
 `mathml` reads the commands that `language.notation` and `symbolic.printing` print, and no others.
 """
@@ -48,7 +48,7 @@ def mathml(latex: str, *, display: bool = False) -> str:
     '<math><mrow><mtext>if\xa0</mtext><mi>l</mi></mrow></math>'
 
     Raises:
-        ValueError: a command that the house does not print, or a brace without its partner.
+        ValueError: a command that this project does not print, or a brace without its partner.
     """
     reader = _Reader(latex)
     inside = reader.row(())
