@@ -19,7 +19,6 @@ import torch
 
 from costmodel.errors import ConventionError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.program.conventions import OF_SEQUENCES, PADDINGS, REWRITES
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
 from costmodel.proofs.check import Proof, prove
@@ -29,7 +28,6 @@ from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from costmodel.symbolic.at_sizes import Amount
-from profiler.counting.dispatch import DispatchCounts, count_dispatch
 from profiler.counting.mode import DispatchMode
 from profiler.modules.base import State
 from profiler.modules.described import (
@@ -60,6 +58,7 @@ from profiler.proofs.cases import (
     write_in_words,
 )
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
+from profiler.proofs.remedies import dispatched, rewrites_meant
 from profiler.proofs.room import tensors_held
 from profiler.proofs.trial import row_apart
 from profiler.records.reading import reason_of
@@ -340,44 +339,10 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
     proof = _dispatched_as_described(mixer, implementation, step)
     if proof.passed is not False:
         return proof
-    return replace(proof, detail=f"{proof.detail}{_rewrite_meant(mixer, implementation, step)}")
-
-
-def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> str:
-    """Words on the option of @implementation with which the description would agree with the
-    dispatched operations; "" if there is none. Tried are the rewrites less one or with one more,
-    first of `forward` (and of its step with it, if both have the same rewrites), then, if `step`,
-    of the step alone."""
-    forward, own = implementation.rewrites, implementation.step_rewrites
-    follows = own == _step_rewrites(forward)
-    for names in _one_apart(forward):
-        both = _step_rewrites(names) if follows else own
-        described = replace(implementation, rewrites=names, step_rewrites=both)
-        if _dispatched_as_described(mixer, described, step).passed:
-            return f"; rewrites={names} explains the whole difference"
-    for names in _one_apart(own) if step else ():
-        described = replace(implementation, step_rewrites=names)
-        if _dispatched_as_described(mixer, described, step).passed:
-            return f"; step_rewrites={names} explains the whole difference"
-    return ""
-
-
-def _step_rewrites(rewrites: tuple[str, ...]) -> tuple[str, ...]:
-    """The rewrites of `forward` that `step` has too: without those of whole sequences."""
-    return tuple(rewrite for rewrite in rewrites if rewrite not in OF_SEQUENCES)
-
-
-def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the tuples of rewrites that differ by one: the rewrites less one, for each; then with
-    one more, for each. A padding is added together with "dense", in place of other rewrites of
-    whole sequences."""
-    for rewrite in rewrites:
-        yield tuple(other for other in rewrites if other != rewrite)
-    for rewrite in REWRITES:
-        if rewrite in PADDINGS:
-            yield (*_step_rewrites(rewrites), "dense", rewrite)
-        elif rewrite not in rewrites:
-            yield (*rewrites, rewrite)
+    remedy = rewrites_meant(mixer, implementation, step=step)
+    if not remedy and proof.detail.endswith("@implementation"):
+        remedy = "; no rewrites that were tried explain the difference"
+    return replace(proof, detail=f"{proof.detail}{remedy}")
 
 
 def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step: bool) -> Proof:
@@ -412,12 +377,12 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
         """Words on how the dispatched operations of a module differ from those that the equations
         count; "" if they do not, or are not comparable: `left` then gets the reason."""
         for phase in phases:
-            for t, dispatched in _dispatched(case, phase):
-                left.update((f"no counting rule for {op}", None) for op in dispatched.unknown)
+            for t, call in dispatched(case, phase):
+                left.update((f"no counting rule for {op}", None) for op in call.unknown)
                 if left:
                     return ""
                 sizes = dict(case.sizes) | {"b": BATCH} | ({"t": t} if t else {})
-                names = frozenset(dispatched.by_op)
+                names = frozenset(call.by_op)
                 try:
                     counted = classes_at(executed(phase, names).at(**sizes))
                 except ConventionError as error:
@@ -425,7 +390,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
                 except (Unsupported, Unanswered) as reason:
                     left[f"not counted: {reason}"] = None
                     return ""
-                found = dispatched_classes(dispatched.operations.to_json())
+                found = dispatched_classes(call.operations.to_json())
                 if gap := class_differences(found, counted):
                     meant = described(phase, names)
                     advice = remedy(meant, phase, case.sizes, fewer=min(gap.values()) < 0)
@@ -435,18 +400,6 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"
     proof = prove_cases(name, mixer, implementation, apart, done)
     return Proof(name, None, "; ".join(left)) if left and proof.passed else proof
-
-
-def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
-    """Yield (token, dispatched operations) for each call of a phase: one call of `forward` (token
-    0) for "training", else a call of `step` per token, from 1."""
-    with torch.no_grad():
-        if phase == "training":
-            yield 0, count_dispatch(case.forward)
-            return
-        state = case.initial_state()
-        for t in range(1, case.x.shape[1] + 1):
-            yield t, count_dispatch(case.step, t, state)
 
 
 def _unexplained(described: Described, phase: str, t: int, gap: Mapping[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import costmodel as cm
 from costmodel.program.conventions import PADDINGS
 from profiler.modules import implementation, implementations
 from profiler.modules.described import description_of, executed_counts
-from profiler.proofs.equality import prove_mixer, state_equals, step_equals
+from profiler.proofs.equality import dispatched_equals, prove_mixer, state_equals, step_equals
 from tests.profiler.test_check import EQUATIONS_HOLD, MODULE, STATE, STEP, WORK, checked, verdicts
 from tests.user_mixers import Change, written
 
@@ -120,6 +121,41 @@ def test_a_convolution_over_padded_rows_is_told_the_rewrites_that_explain_it(
     again = (described[0], f'@implementation("NAME", {remedy})')
     proofs = checked(tmp_path, f"remedied-{'-'.join(rewrites)}", *PADDED, again)
     assert set(verdicts(proofs).values()) == {True}
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "step_rewrites", "remedy"),
+    [
+        ((), (), "rewrites=('safe-softmax', 'scale=mul')"),
+        (("scale=folded",), ("scale=folded",), "rewrites=('safe-softmax', 'scale=mul')"),
+        (
+            ("safe-softmax", "scale=mul"),
+            ("scale=folded",),
+            "step_rewrites=('safe-softmax', 'scale=mul')",
+        ),
+        (
+            ("dense",),
+            ("scale=mul",),
+            "rewrites=('safe-softmax', 'scale=mul'), step_rewrites=('safe-softmax', 'scale=mul')",
+        ),
+    ],
+)
+def test_fused_attention_is_told_every_rewrite_that_its_description_lacks(
+    rewrites: tuple[str, ...], step_rewrites: tuple[str, ...], remedy: str
+) -> None:
+    mixer = cm.mixer("self-attention")
+    right = implementations(mixer)["sdpa"]
+    wrong = replace(right, rewrites=rewrites, step_rewrites=step_rewrites)
+    proof = dispatched_equals(mixer, wrong, step=True)
+    assert proof.detail.endswith(f"; {remedy} explains the whole difference")
+    assert dispatched_equals(mixer, right, step=True).passed
+
+
+def test_work_that_no_rewrites_explain_is_said_so(tmp_path: Path) -> None:
+    proof = checked(tmp_path, "adds-nothing-more", *WORKS_OTHERWISE["adds-nothing"][0])[WORK]
+    assert proof.detail.endswith(
+        "@implementation; no rewrites that were tried explain the difference"
+    )
 
 
 def test_declared_paddings_hold_in_every_phase(tmp_path: Path) -> None:
