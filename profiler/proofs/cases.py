@@ -117,9 +117,9 @@ def unwritten(case: ModuleCase, **more: torch.Tensor) -> Kept:
     return {name: (tensor.detach(), tensor.detach().clone()) for name, tensor in named.items()}
 
 
-def write_in_words(kept: Kept, who: str) -> str:
+def write_in_words(kept: Kept, who: str, does: str = "writes into") -> str:
     """A sentence on the first tensor of `kept` that a call has changed, which is restored; "" if
-    none was. `who` is the subject of the sentence: "forward"."""
+    none was. `who` and `does` are the subject and verb of the sentence: "forward"."""
     for name, (tensor, copied) in kept.items():
         if not same(tensor, copied):
             found = tensor.clone()
@@ -127,7 +127,7 @@ def write_in_words(kept: Kept, who: str) -> str:
             where = tuple(int(k) for k in (found != copied).nonzero()[0])
             entry = f"[{', '.join(str(k + 1) for k in where)}]" if where else ""
             both = told_apart(float(copied[where]), "now", float(found[where]))
-            return f"{who} writes into {name}: {name.split()[-1]}{entry} was {both}"
+            return f"{who} {does} {name}: {name.split()[-1]}{entry} was {both}"
     return ""
 
 

@@ -174,6 +174,23 @@ class Subject:
         case = ModuleCase(self.mixer, draw.sizes, module, beside.pop(""), beside)
         return EVENTS[draw.before](self.implementation, case) if draw.before else case
 
+    def moved(self, draw: Draw, case: ModuleCase) -> str:
+        """A sentence on the first parameter of a case of a draw that has other values than in a
+        module of the same seed without the event before the call, and which is set back to them; ""
+        if none has."""
+        if not draw.before:
+            return ""
+        sizes = dict(draw.sizes) | {"b": draw.b}
+        module = build(self.implementation, sizes, device="cpu", dtype=torch.float64, seed=1)
+        now = dict(case.module.named_parameters())
+        with torch.no_grad():
+            kept = {
+                f"the parameter {name}": (now[name], parameter)
+                for name, parameter in module.named_parameters()
+                if name in now
+            }
+            return write_in_words(kept, f"{draw.before}, the module", "changes")
+
 
 def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(dtype) if values.is_floating_point() else values
@@ -231,6 +248,7 @@ class Trial:
         difference quotients."""
         self.subject, self.draw = subject, draw
         self.case = subject.built(draw)
+        self.moved = subject.moved(draw, self.case)
         arrays = [self.case.arrays(sample) for sample in range(draw.b)]
         self.arrays: list[SequenceArrays] = [
             {name: np.array(v) for name, v in a.items()} for a in arrays
@@ -282,6 +300,9 @@ class Trial:
         that were changed, as the module is called without gradients, with gradients and in
         inference mode; the first wrong result ends the trial. An error of the call with gradients
         is a finding on the gradients."""
+        if self.moved:
+            yield "result", self.moved
+            return
         with torch.no_grad(), DispatchMode():
             first = self.case.forward()
         yield from self.written("forward")

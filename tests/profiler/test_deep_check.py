@@ -132,6 +132,25 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
         ),
         lambda c: c.before == "after a call with other weights", "result", "y[1",
     ),
+    "copied-otherwise": (
+        (
+            ("    def initial_state", "    def __deepcopy__(self, memo):\n"
+             "        other = type(self)(d=self.d, l=1, w=self.w, dtype=torch.float64)\n"
+             "        other.load_state_dict(self.state_dict())\n"
+             "        other.W_out.data.mul_(1.5)\n        return other\n\n"
+             "    def initial_state"),
+        ),
+        lambda c: c.before == "as a deep copy", "result",
+        "as a deep copy, the module changes the parameter W_out: W_out[1, 1] was ",
+    ),
+    "loaded-otherwise": (
+        (
+            (MADE, f"{MADE}        self.register_load_state_dict_post_hook(\n"
+             "            lambda own, keys: [own.w_win.data.mul_(2)] and None)\n"),
+        ),
+        lambda c: c.before == "loaded from a state_dict", "result",
+        "loaded from a state_dict, the module changes the parameter w_win: w_win[1, 1] was ",
+    ),
     "kept-by-the-class": (
         (
             (CLASS, f"KEPT = {{}}\n\n\n{CLASS}"),
