@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,9 +22,12 @@ MATRIX = ("HMMA", "HGMMA", "DMMA", "QMMA", "QGMMA", "OMMA", "UTCHMMA", "UTCQMMA"
 """Floating-point opcodes of tensor cores."""
 PAIR = 2
 """Half-precision numbers per half-precision instruction."""
+INTEGER_DIVISION = re.compile(r"I2F\b.*\.RP")
+"""A conversion that rounds up, with which a division of integers by a MUFU.RCP begins."""
 HALF = ("bf16", "fp16")
 """Number types with half-precision arithmetic. In modules of other types, half-precision
-instructions write constants and are not counted."""
+instructions write constants and are not counted; nor are those on fp16 in a module of bf16, which
+opcodes tell (`HFMA2.MMA` beside `HFMA2.BF16`)."""
 
 NO_OPCODES = (
     "instructions were not read by opcode, so that functions and comparisons are not told apart"
@@ -70,6 +74,7 @@ def classes_of(
     for function, number in special_functions(opcodes).items():
         name = FUNCTIONS.get(function, f"MUFU.{function}")
         known[name] = known.get(name, 0) + number
+    known["div"] -= sum(n for opcode, n in opcodes.items() if INTEGER_DIVISION.fullmatch(opcode))
     compared = sum(
         n * COMPARISONS.get(opcode.partition(".")[0], 0) for opcode, n in opcodes.items()
     )
@@ -97,6 +102,9 @@ def arithmetic_of(
     if executed is None:
         executed, halves = executed_by(opcodes or {}), PAIR
     plain, half = operations_in_counters(executed, "fd"), operations_in_counters(executed, "h")
+    if dtype == "bf16" and opcodes is not None:
+        own = {opcode: n for opcode, n in opcodes.items() if "BF16" in opcode}
+        half, halves = operations_in_counters(executed_by(own), "h"), PAIR
     if dtype in HALF and halves is None and any(half.values()):
         return "what a counted instruction of half precision stands for was not calibrated"
     scale = halves or 0 if dtype in HALF else 0

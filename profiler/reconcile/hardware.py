@@ -2,13 +2,15 @@
 
 A cause is a re-count of the dispatched operations with an observation of this chip:
 
+- a division by a number is a multiplication by its inverse;
 - a function executes several instructions: each dispatched function counts as the operations that
   the calibration kernel of this function executed;
 - a sum of products begins at zero: one addition for every product, instead of one fewer per result;
 - products of matrices are computed in whole tiles: each product is counted in the tile that its
   kernel's name states, if there are as many such kernels as products.
 
-Everything else (scales that a kernel folds in, constants, unused lanes) is left unexplained.
+Everything else (scales that a kernel folds in, sums and maxima that each lane of a warp takes,
+comparisons within a division) is left unexplained.
 """
 
 from __future__ import annotations
@@ -29,10 +31,16 @@ from profiler.records.measurement import Measurement
 FROM_ZERO = "sums begin at zero"
 
 
+INVERSE = "inverse of a number"
+
+
 PADDING = "whole tiles"
 
 
 UNFUSED = "every equation reads its operands and writes its results"
+
+
+CACHED = "results that the last cache holds when their kernel ends are written later"
 
 
 DISPATCHED = "every dispatched operation reads its operands and writes its result, views none"
@@ -45,26 +53,43 @@ def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
     counters, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
     if counters is None:
         return ()
+    by_inverse = divisions_by_number(dispatch["by_op"])
     found = (
-        *calibrated_functions(counters, dispatch["operations"]),
+        by_inverse,
+        *calibrated_functions(counters, dispatch["operations"], by_inverse.counts["div"]),
         sums_from_zero(dispatch["by_op"]),
         whole_tiles(counters),
     )
     return tuple(cause for cause in found if any(cause.counts.values()))
 
 
+def divisions_by_number(by_op: Mapping[str, Any]) -> Cause:
+    """The cause "inverse of a number": torch on a GPU multiplies by the inverse of a Python number.
+    A torch operation divides by numbers alone if all of its calls read as many bytes as they write:
+    a tensor of divisors would be read besides."""
+    number = 0
+    for name in ("aten::div", "aten::div_"):
+        found = by_op.get(name)
+        if found and found["bytes_read"] == found["bytes_written"]:
+            number += found["operations"]["div"]
+    meaning = "a division by a number is a multiplication by its inverse"
+    return Cause(3, 4, INVERSE, {"div": -number, "mul": number}, meaning)
+
+
 def calibrated_functions(
-    counters: Mapping[str, Any], operations: Mapping[str, Any]
+    counters: Mapping[str, Any], operations: Mapping[str, Any], spared: int
 ) -> Iterator[Cause]:
     """Yield a cause for each function with a calibration kernel (a kernel that does nothing else):
     the operations that this kernel executed per call replace the dispatched calls of the function.
 
-    `counters`: what ncu read; `operations`: the dispatched operations by class. For instance, if
+    `counters`: what ncu read; `operations`: the dispatched operations by class; `spared`: minus
+    the dispatched divisions that no division executes. For instance, if
     one `div` executes 1 div and 8 mul on this chip, 10 dispatched divisions add 80 multiplications.
     """
     calibration = counters["calibration"]
     entries = calibration["entries"]
     dispatched = {**{name: operations[name] for name in CLASSES}, **operations["other"]}
+    dispatched["div"] += spared
     for name, counts in calibration["functions"].items():
         number = dispatched.get(name, 0)
         executed = {each: round(number * n / entries) for each, n in counts.items()}
@@ -119,22 +144,30 @@ def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, Moved
         found[f"dram_{caches}"] = MovedMemory(
             least["compulsory"],
             None if reading is None else round(reading.value),
-            () if reading is None else tuple(more_bytes(measurement, least)),
+            () if reading is None else tuple(more_bytes(measurement, least, caches)),
             why,
         )
     return found
 
 
-def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[MemoryCause]:
+def more_bytes(
+    measurement: Measurement, least: Mapping[str, int], caches: str
+) -> Iterator[MemoryCause]:
     """Yield the causes that lead from the compulsory bytes (inputs and weights read once, outputs
     written once) towards the measured bytes: `unfused`, every equation reads its operands from
-    memory and writes its result; then `as dispatched`, every torch operation does. A cause of 0 B
-    is left out."""
+    memory and writes its result; `as dispatched`, every torch operation does; and with `caches`
+    that are flushed before each kernel ("cold") `cached`, results that fit in the last cache are
+    not written before the kernel ends. A cause of 0 B is left out."""
     by_op = measurement.counts["dispatch"]["by_op"].values()
     dispatched = sum(found["bytes_read"] + found["bytes_written"] for found in by_op)
+    held = measurement.environment.get("l2_bytes", 0) if caches == "cold" else 0
+    kept = sum(
+        found["bytes_written"] for found in by_op if found["bytes_written"] <= held * found["calls"]
+    )
     for name, number, meaning in (
         ("unfused", least["unfused"] - least["compulsory"], UNFUSED),
         ("as dispatched", dispatched - least["unfused"], DISPATCHED),
+        ("cached", -kept, CACHED),
     ):
         if number:
             yield MemoryCause(name, number, meaning)

@@ -69,7 +69,7 @@ OF_TWO_MATRICES = {"mm", "addmm"}
 """The products whose sizes follow from their totals."""
 COPIED_FIRST = {"masked_fill", "masked_scatter"}
 """The operations that torch makes of a copy of their first operand, and of themselves in place: on
-H100, attention's masked_fill is a kernel that copies and a kernel that fills."""
+H100, attention's masked_fill is a copy by the driver and a kernel that fills."""
 UNSEEN_VIEW = "_unsafe_view"
 """A view of which older records hold bytes, as of a copy."""
 ONE_BY_ONE = {

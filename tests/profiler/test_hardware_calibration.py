@@ -17,9 +17,14 @@ from profiler.hardware.calibration import (
     NAMES,
     Calibration,
     Check,
+    calibrated,
     makers,
 )
-from profiler.hardware.counts import calibration
+from profiler.hardware.counts import calibration, runs_of
+from profiler.hardware.metrics import CHIPS
+from profiler.hardware.ncu import Ran
+from profiler.hardware.ncu_csv import kernels
+from tests import ncu
 from tests.ncu import (
     BF16,
     GEMM,
@@ -55,6 +60,21 @@ def calibrate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Calibrate:
 def check(found: Calibration, name: str) -> Check:
     (one,) = [each for each in found.checks if each.name == name]
     return one
+
+
+def test_the_counters_of_an_h100_are_right() -> None:
+    """By what ncu 2025.3 wrote there (of its columns those that were asked for)."""
+    chip, folder = CHIPS[9, 0], Path(ncu.__file__).parent
+    counters, _, opcodes = runs_of(chip, "bf16")
+    read, patched = (
+        Ran(kernels((folder / f"h100_{run.name}.csv").read_text(), run.metrics), "")
+        for run in (counters, opcodes)
+    )
+    found = calibrated(read, patched, chip, "bf16", 50 * 2**20)
+    assert found.labels == [] and found.halves == 2
+    for name, own in (("exp", {"exp": 1}), ("div", {"div": 1}), ("sqrt", {"sqrt": 1})):
+        counts = {key: n / ENTRIES for key, n in found.functions[name].items() if n}
+        assert counts.pop("mul") in (4, 5) and counts.pop("add") in (2, 5) and counts == own
 
 
 def test_counters_that_are_right(calibrate: Calibrate) -> None:

@@ -57,12 +57,22 @@ def test_classes_of_counters_and_opcodes() -> None:
 
 def test_halves_count_as_calibrated_and_only_where_numbers_are_halves() -> None:
     executed = {"hfma": 7, "hadd": 1}
-    assert classes_of(executed, {}, "bf16", 2.0).known["mul"] == 14
-    assert classes_of(executed, {}, "bf16", 1.0).known["add"] == 8
+    assert classes_of(executed, {}, "fp16", 2.0).known["mul"] == 14
+    assert classes_of(executed, {}, "fp16", 1.0).known["add"] == 8
+    # opcodes tell the type: fp16 in a module of bf16 writes constants
+    opcodes = {"HFMA2.MMA": 4, "HFMA2.BF16_V2": 2, "HFMA2.MMA.BF16": 1, "HADD2.BF16": 1}
+    found = classes_of(executed, opcodes, "bf16", 1.0).known
+    assert (found["mul"], found["add"]) == (2 * 3, 2 * 3 + 2)
     assert classes_of(executed, {}, "fp32", None).known["mul"] == 0  # constants are written so
     unknown = classes_of(executed, {}, "fp16", None)
     assert "not calibrated" in unknown.reasons["mul"] and "mul" not in unknown.known
     assert classes_of({"fadd": 1}, {}, "fp16", None).known["add"] == 1
+
+
+def test_a_division_of_integers_is_none_of_numbers() -> None:
+    """On H100, triu divides positions: I2F, MUFU.RCP, F2I."""
+    opcodes = {"MUFU.RCP": 7, "I2F.U32.RP": 4, "I2F.S32": 9, "I2FP.F32.S32": 5}
+    assert classes_of({"fadd": 1}, opcodes, "fp32", None).known["div"] == 3
 
 
 def test_opcodes_stand_in_for_counters_unless_tensor_cores_worked() -> None:
