@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
 import pytest
 from hypothesis import given, strategies as st
 
+from costmodel.errors import SizeError
 from costmodel.language.formula_text import parse
-from costmodel.symbolic.polynomial import Poly, call, ceil_div, size
+from costmodel.symbolic.polynomial import OFTEN, Poly, Values, call, ceil_div, compiled, size
 from costmodel.symbolic.pretty import PRETTY
 from costmodel.symbolic.printing import poly_latex
 from costmodel.symbolic.sympy_form import symbol, to_sympy
@@ -53,6 +57,45 @@ def test_floor_is_that_of_whole_numbers(at: dict[str, int]) -> None:
         assert quotient.at(at) == expected
         assert parse(str(quotient)).at(at) == expected
         assert to_sympy(quotient).subs({symbol(x): value for x, value in at.items()}) == expected
+
+
+OFTEN_EVALUATED = [
+    *(call("floor_div", *pair) for pair in QUOTIENTS.values()),
+    Poly(),
+    2 * l * d - l / n + Fraction(3, 2) * d + Fraction(1, 3),
+    d**2 / (n * n) - 4,
+    call("ceil_log2", l / n) + call("pow2", call("Max", l, w)) - call("Min", l * d, C),
+    call("floor_div", d / n + call("floor_div", l, C) - 1, w) * l / C,
+]
+
+
+@pytest.mark.parametrize("poly", OFTEN_EVALUATED, ids=str)
+@given(sizes)
+def test_a_compiled_polynomial_has_the_value_of_its_terms(poly: Poly, at: dict[str, int]) -> None:
+    """Also where there is none: a divisor of 0, a size that is missing."""
+
+    def outcome(evaluated: Callable[[Mapping[str, int]], object], chosen: dict[str, int]) -> object:
+        try:
+            return evaluated(chosen), type(evaluated(chosen))
+        except ValueError as error:
+            return str(error)
+
+    def terms(chosen: Mapping[str, int]) -> object:
+        return poly.rational(Values(chosen))
+
+    function = compiled(poly)
+    assert function is not None
+    for chosen in (at, at | {"k": 1, "l": 0}):
+        assert outcome(terms, chosen) == outcome(function, chosen)
+
+
+def test_a_polynomial_that_is_evaluated_often_is_compiled() -> None:
+    often = 5 * l * d - Fraction(7, 3) * w
+    for length in range(OFTEN + 2):
+        assert often.at({"l": length, "d": 3, "w": 6}) == 15 * length - 14
+    assert often._compiled is not None
+    with pytest.raises(SizeError, match="no value for size d"):
+        often.at({"l": 2, "w": 6})
 
 
 @given(st.integers(-50, 50), st.integers(1, 12))

@@ -77,6 +77,14 @@ class Elements(Symbolic):
         return Elements(merged)
 
     @property
+    def exact(self) -> Exact:
+        """The number of entries of all kinds together for b sequences."""
+        result = Exact()
+        for kind, number in self.kinds.items():
+            result = result + (number if kind in ONCE else number * BATCH)
+        return result
+
+    @property
     def expr(self) -> sympy.Expr:
         """The number of entries of all kinds together for one sequence, as a sympy expression."""
         result = Exact()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
-from math import isfinite
+from math import isfinite, lcm
 from typing import Any
 
 from costmodel.errors import SizeError, WrongKind, described
@@ -200,7 +200,9 @@ class Poly(Written):
     Errors: dividing by a sum, or evaluating at missing or non-integral values, raises ValueError.
     """
 
-    __slots__ = ("_negative", "_text", "atoms", "letters", "terms", "variables")
+    __slots__ = (
+        "_compiled", "_evaluations", "_negative", "_text", "atoms", "letters", "terms", "variables"
+    )  # fmt: skip
 
     terms: dict[Monomial, Number]
     """In printing order."""
@@ -213,6 +215,10 @@ class Poly(Written):
     _negative: Poly
     _text: str
     """`_negative` and `_text` are computed at their first use, and unset until then."""
+    _evaluations: int
+    """How often the polynomial was evaluated before it was compiled."""
+    _compiled: Callable[[Mapping[str, int]], Number] | None
+    """The polynomial as a function of Python, once it was evaluated often."""
 
     def __new__(cls, terms: Mapping[Monomial, Number] | None = None) -> Poly:
         """The polynomial with some terms (monomial -> coefficient); equal polynomials are one
@@ -264,6 +270,7 @@ class Poly(Written):
             inside = [argument.letters for atom in functions for argument in atom.args]
             self.letters = self.atoms.difference(functions).union(*inside)
         self.variables = frozenset([a for a in self.letters if a.startswith(("@", "#"))])
+        self._evaluations, self._compiled = 0, None
         return _POLYS.setdefault(key, self)
 
     def __reduce__(self) -> tuple[type[Poly], tuple[Mapping[Monomial, Number]]]:
@@ -389,7 +396,18 @@ class Poly(Written):
         return value
 
     def rational(self, sizes: Mapping[str, int]) -> Number:
-        """The exact value at integer sizes, an int if it is whole; SizeError for a missing size."""
+        """The exact value at integer sizes, an int if it is whole; SizeError for a missing size. A
+        polynomial that is evaluated often becomes a function of Python, which takes a tenth of the
+        time."""
+        if self._compiled is not None:
+            try:
+                return self._compiled(sizes)
+            except (KeyError, ValueError, ZeroDivisionError):
+                pass  # the terms, one by one, say what is wrong
+        elif type(sizes) is not Values:  # values of functions that are kept are not compiled
+            self._evaluations += 1
+            if self._evaluations == OFTEN:
+                self._compiled = compiled(self)
         sums: dict[int, int] = {}  # denominator -> sum of the numerators above it
         for monomial, number in self.terms.items():
             above, below = number.numerator, number.denominator
@@ -603,6 +621,80 @@ def _monomial_product(m1: Monomial, m2: Monomial) -> Monomial:
     for atom, power in m2:
         powers[atom] = powers.get(atom, 0) + power
     return tuple(sorted((a, p) for a, p in powers.items() if p))
+
+
+OFTEN = 64
+"""A polynomial is compiled at this evaluation: compiling takes as long as some 30 evaluations."""
+
+
+LONGEST = 10_000
+"""The most characters of source that are compiled: Python refuses to compile very long sums."""
+
+
+def compiled(poly: Poly) -> Callable[[Mapping[str, int]], Number] | None:
+    """The polynomial as a function of Python from sizes to its exact value, an int if it is whole;
+    None for a very long polynomial. The function raises KeyError for a missing size, ValueError as
+    the polynomial does, and ZeroDivisionError."""
+    source = _source(poly)
+    return eval(f"lambda sizes: {source}", _COMPILED) if len(source) <= LONGEST else None
+
+
+def _source(poly: Poly) -> str:
+    """The expression of Python for a polynomial, all terms above one denominator: 2*d - l/n is
+    `quotient(-1*sizes['l'] + 2*sizes['d']*sizes['n'], sizes['n'])`."""
+    below: dict[str, int] = {}
+    for monomial in poly.terms:
+        below |= {atom: max(-power, below.get(atom, 0)) for atom, power in monomial if power < 0}
+    times = lcm(*(number.denominator for number in poly.terms.values()))
+    terms = (
+        _source_of_term(int(number * times), {**below, **_raised(monomial, below)})
+        for monomial, number in poly.terms.items()
+    )
+    above, divisor = " + ".join(terms) or "0", _source_of_term(times, below)
+    return above if divisor == "1" else f"quotient({above}, {divisor})"
+
+
+def _raised(monomial: Monomial, below: Mapping[str, int]) -> dict[str, int]:
+    """Atom -> its power in a monomial, plus its power in the denominator `below`."""
+    return {atom: power + below.get(atom, 0) for atom, power in monomial}
+
+
+def _source_of_term(number: int, powers: Mapping[str, int]) -> str:
+    """The expression of Python for a number times atoms with powers of 0 and more."""
+    factors = [] if number == 1 else [str(number)]
+    for atom, power in powers.items():
+        base = _source_of_atom(atom)
+        factors += [base if power == 1 else f"{base}**{power}"] if power else []
+    return "*".join(factors) or "1"
+
+
+def _source_of_atom(atom: str) -> str:
+    """The expression of Python for a size or a function of sizes."""
+    if not isinstance(atom, Fn):
+        return f"sizes[{str(atom)!r}]"
+    arguments = []
+    for argument in atom.args:
+        source = _source(argument)
+        # a logarithm takes fractions, any other function whole numbers
+        apart = source.startswith("quotient(") and atom.function != "ceil_log2"
+        arguments.append(f"whole({source})" if apart else source)
+    return f"{atom.function}({', '.join(arguments)})"
+
+
+def _quotient(above: int, below: int) -> Number:
+    """above / below, exactly, an int if it is whole; ZeroDivisionError for below = 0."""
+    return Fraction(above, below) if above % below else above // below
+
+
+def _whole(value: Number) -> int:
+    """A value that must be an int; ValueError for a fraction."""
+    if isinstance(value, Fraction):
+        raise ValueError(f"not an integer: {value}")
+    return value
+
+
+_COMPILED = {"quotient": _quotient, "whole": _whole, **FUNCTIONS}
+"""Name in the source of a compiled polynomial -> its value."""
 
 
 class Values(dict[str, int]):

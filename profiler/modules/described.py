@@ -21,7 +21,9 @@ from costmodel.program.conventions import (
 )
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import count
-from costmodel.questions.counting.counts import Counts, CountsAt
+from costmodel.questions.counting.counts import Counts
+from costmodel.questions.question import BATCH
+from costmodel.symbolic.piecewise import Exact
 from profiler.counting.operations import Classes
 from profiler.counting.rules import nominal
 from profiler.modules.registry import Implementation, without_token
@@ -138,14 +140,23 @@ def description_of(
     return Described(form, rewrites, kernels or {})
 
 
-def classes_at(counts: CountsAt) -> Classes:
-    """A dict: class -> number of operations of a count at given sizes, with the work that all
-    sequences share (`counts.once`). Classes with 0 operations are kept if papers have a column for
-    them."""
-    found = counts.by_class()
-    for name, number in (counts.once.by_class() if counts.once else {}).items():
-        found[name] = found.get(name, 0) + number
-    return {name: n for name, n in found.items() if n or name in ("mul", "add", "div", "exp")}
+def by_class(counts: Counts) -> Mapping[str, Exact]:
+    """Class -> the number of operations of a count for b sequences, with the work that all
+    sequences share (`counts.once`) and the b - 1 additions of each entry that is summed over the
+    sequences."""
+    own = {name: number * BATCH for name, number in counts.classes.items()}
+    shared = counts.once.classes if counts.once else {}
+    found = dict.fromkeys(CLASSES, Exact()) | {"add": counts.joined * (BATCH - 1)}
+    for name, number in (*own.items(), *shared.items()):
+        found[name] = found.get(name, Exact()) + number
+    return found
+
+
+def classes_at(counts: Mapping[str, Exact], sizes: Mapping[str, int]) -> Classes:
+    """Class -> the number of operations at sizes, of b sequences. Classes with 0 operations are
+    kept if papers have a column for them."""
+    found = {name: number.at(sizes) for name, number in counts.items()}
+    return {name: n for name, n in found.items() if n or name in CLASSES}
 
 
 def class_differences(larger: Classes, smaller: Classes) -> Classes:
@@ -162,8 +173,9 @@ def executed_counts(mixer: Mixer, described: Described, phase: str) -> Counts:
 def executed_classes(
     mixer: Mixer, described: Described, phase: str, sizes: Mapping[str, int]
 ) -> Classes:
-    """Rung 2 of a reconciliation: the operations of a description, by class, at sizes."""
-    return classes_at(executed_counts(mixer, described, phase).at(**sizes))
+    """Rung 2 of a reconciliation: the operations of a description, by class, at sizes; of one
+    sequence where `sizes` lack b."""
+    return classes_at(by_class(executed_counts(mixer, described, phase)), {"b": 1, **sizes})
 
 
 def switches_to(

@@ -24,15 +24,16 @@ from costmodel.program.phases import inference_reason
 from costmodel.proofs.check import Proof, prove
 from costmodel.proofs.tried_sizes import Sizes, module_sizes, words
 from costmodel.proofs.unread import said as unread_words
-from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from costmodel.symbolic.at_sizes import Amount
+from costmodel.symbolic.piecewise import Exact
 from profiler.counting.mode import DispatchMode
 from profiler.modules.base import State
 from profiler.modules.described import (
     Described,
     class_differences,
+    by_class,
     classes_at,
     description_of,
     dispatched_classes,
@@ -356,8 +357,8 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     described = cache(partial(description_of, mixer, implementation))
 
     @cache
-    def executed(phase: str, names: frozenset[str]) -> Counts:
-        return executed_counts(mixer, described(phase, names), phase)
+    def executed(phase: str, names: frozenset[str]) -> Mapping[str, Exact]:
+        return by_class(executed_counts(mixer, described(phase, names), phase))
 
     def remedy(meant: Described, phase: str, sizes: Sizes, *, fewer: bool) -> str:
         """Words on what to correct: the equations, if the module does `fewer` operations and the
@@ -384,7 +385,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
                 sizes = dict(case.sizes) | {"b": BATCH} | ({"t": t} if t else {})
                 names = frozenset(call.by_op)
                 try:
-                    counted = classes_at(executed(phase, names).at(**sizes))
+                    counted = classes_at(executed(phase, names), sizes)
                 except ConventionError as error:
                     return f"the rewrites of its description do not go together: {error}"
                 except (Unsupported, Unanswered) as reason:

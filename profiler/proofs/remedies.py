@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, product
@@ -13,10 +13,11 @@ from costmodel.errors import ConventionError, Unanswered, Unsupported, as_except
 from costmodel.language.equations import Mixer
 from costmodel.program.conventions import OF_FORWARD, OF_SEQUENCES, PADDINGS, REWRITES, SCALES
 from costmodel.proofs.tried_sizes import module_sizes
-from costmodel.questions.counting.counts import Counts
+from costmodel.symbolic.piecewise import Exact
 from profiler.counting.dispatch import DispatchCounts, count_dispatch
 from profiler.counting.operations import Classes
 from profiler.modules.described import (
+    by_class,
     class_differences,
     classes_at,
     description_of,
@@ -102,10 +103,10 @@ class _Calls:
                 self.known &= call.complete
 
         @cache
-        def counts(names: Names, operations: frozenset[str]) -> Counts:
+        def counts(names: Names, operations: frozenset[str]) -> Mapping[str, Exact]:
             described = replace(implementation, rewrites=names, step_rewrites=names)
             meant = description_of(mixer, described, phase, operations)
-            return executed_counts(mixer, meant, phase)
+            return by_class(executed_counts(mixer, meant, phase))
 
         self._counts = counts
 
@@ -113,7 +114,7 @@ class _Calls:
         """Yield, for each call, the dispatched operations less those that the equations count under
         the rewrites `names`, by class. Raises ConventionError, Unsupported, Unanswered."""
         for at, operations, classes in self._found:
-            yield class_differences(classes, classes_at(self._counts(names, operations).at(**at)))
+            yield class_differences(classes, classes_at(self._counts(names, operations), at))
 
     def explained(self, names: Names) -> bool:
         """Whether the equations count under these rewrites what every call dispatches."""

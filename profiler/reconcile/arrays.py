@@ -8,9 +8,9 @@ since a module that loops over an axis holds one slice. If several arrays fit, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -18,6 +18,9 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import System
 from costmodel.language.nodes import Array
 from costmodel.questions.peak import entries_held, held_once
+from costmodel.questions.question import BATCH
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
 from profiler.meters.memory.live_tensors import COPY, WORKSPACE, extents_of
 from profiler.reconcile.levels import ListedTensor
 
@@ -38,12 +41,20 @@ class Arrays:
     def shapes(self) -> Mapping[Array, Extents]:
         """A dict: array of the equations -> its shape at the sizes, as a tuple of ints. The batch
         size b comes first, except for arrays that all sequences share (weights, buffers)."""
-        found: dict[Array, Extents] = {}
-        for array in (*self.system.defining, *self.system.mixer.arrays.values()):
-            own = tuple(extent.at(self.sizes) for extent in array.shape)
-            once = array.role in ("parameter", "buffer") or held_once(self.system, array)
-            found[array] = own if once else (self.sizes["b"], *own)
-        return found
+        return {
+            array: tuple([extent.at(self.sizes) for extent in shape])
+            for array, shape in shapes_of(self.system).items()
+        }
+
+    @cached_property
+    def extents(self) -> Mapping[Array, Extents]:
+        """A dict: array of the equations -> `extents_of` its shape."""
+        return {array: extents_of(shape) for array, shape in self.shapes.items()}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Array]:
+        """Name -> array of the equations."""
+        return {array.name: array for array in reversed([*self.shapes])}
 
     @property
     def output(self) -> str:
@@ -63,35 +74,28 @@ class Arrays:
         """
         if row["name"]:
             name = self.output if row["name"] == "result" else row["name"]
-            yield name, next((array for array in self.shapes if array.name == name), None)
+            yield name, self.by_name.get(name)
             return
         if row["shape"] is None:
             return
         shapes = {extents_of(shape) for shape in (row["shape"], *row["views"])}
-        pool = [array for array in self.shapes if self.may_hold(row, array)]
-        whole = [array for array in pool if extents_of(self.shapes[array]) in shapes]
+        pool = made_by(self.system, row["cause"] == COPY, bool(row["node"]))
+        whole = [array for array in pool if self.extents[array] in shapes]
         for array in whole:
             yield array.name, array
         if not whole:
+            lengths = {len(extents) for extents in shapes}
             for array in pool:
-                own = self.shapes[array]
-                axes = range(len(own) - len(array.shape), len(own))  # all axes but the batch
-                if any(extents_of(own[:k] + own[k + 1 :]) in shapes for k in axes):
+                # without an axis, an array has an extent less, or none less for an axis of 1
+                if len(self.extents[array]) - 1 in lengths and self.has_slice(array, shapes):
                     yield PART_OF + array.name, None
 
-    def may_hold(self, row: Mapping[str, Any], array: Array) -> bool:
-        """Whether the torch operation that made the listed tensor `row` may have computed `array`.
-
-        Operations of the backward pass (`row["node"]` names their autograd node) make gradients,
-        the forward pass makes all other arrays that equations define. A copy (`row["cause"]`) may
-        also make an array that no equation defines, such as an input; a copy in the backward pass
-        may be of any array.
-        """
-        defining, forward = self.system.defining, self.system.forward.defining
-        gradient = array not in forward and (array in defining or array.gradient_of is not None)
-        if row["cause"] == COPY:
-            return bool(row["node"]) or not gradient
-        return array in defining and gradient == bool(row["node"])
+    def has_slice(self, array: Array, shapes: Collection[Extents]) -> bool:
+        """Whether some extents in `shapes` are those of an array without one of its axes; the batch
+        is no axis."""
+        own = self.shapes[array]
+        axes = range(len(own) - len(array.shape), len(own))
+        return any(extents_of(own[:k] + own[k + 1 :]) in shapes for k in axes)
 
     def is_dense(self, shape: Any, found: list[tuple[str, Array | None]]) -> bool:
         """Whether a tensor of this shape stores masked entries too: it has more entries than the
@@ -113,8 +117,44 @@ class Arrays:
 
     def entries(self, array: Array) -> int:
         """The number of entries that the equations define of an array, over all sequences."""
-        number = entries_held(self.system, array).at(self.sizes)
-        return number if held_once(self.system, array) else number * self.sizes["b"]
+        return entries_of(self.system, array).at(self.sizes)
+
+
+@cache
+def shapes_of(system: System) -> Mapping[Array, tuple[Poly, ...]]:
+    """Array of the equations -> its shape in the sizes, as in `Arrays.shapes`."""
+    found: dict[Array, tuple[Poly, ...]] = {}
+    for array in (*system.defining, *system.mixer.arrays.values()):
+        once = array.role in ("parameter", "buffer") or held_once(system, array)
+        found[array] = array.shape if once else (BATCH, *array.shape)
+    return found
+
+
+@cache
+def made_by(system: System, copy: bool, backward: bool) -> tuple[Array, ...]:
+    """The arrays that a torch operation may have computed: one that copies or another one, of the
+    backward or the forward pass.
+
+    Operations of the backward pass make gradients, the forward pass makes all other arrays that
+    equations define. A copy may also make an array that no equation defines, such as an input; a
+    copy in the backward pass may be of any array.
+    """
+    defining, forward = system.defining, system.forward.defining
+
+    def may_hold(array: Array) -> bool:
+        gradient = array not in forward and (array in defining or array.gradient_of is not None)
+        if copy:
+            return backward or not gradient
+        return array in defining and gradient == backward
+
+    return tuple(filter(may_hold, shapes_of(system)))
+
+
+@cache
+def entries_of(system: System, array: Array) -> Exact:
+    """The number of entries that the equations define of an array, for b sequences."""
+    number = entries_held(system, array)
+    return number if held_once(system, array) else number * BATCH
 
 
 def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor:

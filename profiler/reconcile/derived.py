@@ -8,27 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.language.equations import Mixer
+from costmodel.language.equations import Mixer, System
 from costmodel.program.conventions import FUSED_ATTENTION, PEERS, Peer
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.activations import activations
-from costmodel.questions.counting.peers import contraction_counts
+from costmodel.questions.counting.peers import Contraction, contraction_counts
 from costmodel.questions.peak import peak, there_before
-from costmodel.questions.question import BYTES
+from costmodel.questions.question import BATCH, BYTES
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import traffic
 from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
 from profiler.counting.operations import Classes
 from profiler.counting.rules import nominal
 from profiler.modules.described import (
     Described,
+    by_class,
     class_differences,
+    classes_at,
     description_of,
-    executed_classes,
+    executed_counts,
     held_rewrites,
     switches_to,
 )
@@ -102,51 +105,162 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
             how many bytes it moves.
     """
     printed = measurement.counts.get("peers", {})
-    found = _of_call(
+    executed = _executed(
         mixer,
         implementation,
         phase_name(measurement.phase),
-        tuple(measurement.sizes.items()),
-        measurement.dtype,
         measurement.device.split(":")[0],
         frozenset(telltale_operations(measurement)),
         tuple(classes_seen(printed.get(name)) for name in PEERS),
     )
+    found = _of_call(executed, tuple(measurement.sizes.items()), measurement.dtype)
     return replace(found, below=readings_below(measurement, mixer, found.form))
 
 
-@lru_cache(maxsize=4096)
-def _of_call(
-    mixer: Mixer,
-    implementation: Implementation,
-    phase: str,
-    measured: tuple[tuple[str, int], ...],
-    dtype: str,
-    backend: str,
-    telltale: frozenset[str],
-    known: tuple[frozenset[str], ...],
-) -> Derived:
+@lru_cache(maxsize=256)
+def _of_call(executed: Executed, measured: tuple[tuple[str, int], ...], dtype: str) -> Derived:
     """What the equations say of a call at its sizes (`measured`: letter and number), without
-    readings. The calls of one point, such as all rounds of a sweep, share one answer. `telltale`:
-    the operations by which `description_of` knows the rewrites; `known`: the classes for which
-    each counter in `PEERS` has a formula."""
-    wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
-    every: dict[str, Any] = dict(measured)
+    readings. The calls of one point, such as all rounds of a sweep, share one answer."""
+    wanted = {*executed.mixer.letters, "b"} | ({"t"} if executed.phase == "inference" else set())
+    every = dict(measured)
     sizes = {k: v for k, v in measured if k in wanted}
-    does = description_of(mixer, implementation, phase, telltale)
-    first, second, causes = recounts(mixer, does, phase, sizes)
+    first, second, causes = recounts(executed, sizes)
     return Derived(
-        does.form,
-        phase,
+        executed.does.form,
+        executed.phase,
         sizes,
         first,
         second,
         causes,
-        predictions(mixer, does, phase, sizes, backend, sum(second.values()), known),
-        traffic(mixer, phase, does.form).at(dtype=dtype, **every),
-        bytes_held(mixer, does, phase, dtype, every),
+        predictions(executed, sizes, sum(second.values())),
+        {name: BYTES[dtype] * number.at(every) for name, number in executed.moved.items()},
+        bytes_held(executed, dtype, every),
         {},
     )
+
+
+ByClass = Mapping[str, Exact]
+"""Class -> the number of operations for b sequences."""
+
+
+@dataclass(frozen=True, eq=False)
+class Executed:
+    """What the equations answer about all calls of an implementation in one phase, in the sizes;
+    each answer is derived once.
+
+    Args:
+        does: the equations that the implementation executes.
+        backend: the device's type, `cpu` or `cuda`.
+        known: for each counter in `PEERS` the classes for which this version has a formula.
+    """
+
+    mixer: Mixer
+    does: Described
+    phase: str
+    backend: str
+    known: tuple[frozenset[str], ...]
+
+    @cached_property
+    def counted(self) -> tuple[ByClass, list[tuple[str, str, ByClass]]]:
+        """(the operations of the default form as published; for each switch, or for switches that
+        can be counted together alone, its name, its meaning and the operations after it): see
+        `recounts`."""
+        first = self._operations(Described(self.mixer.default_form, ()))
+        found: list[tuple[str, str, ByClass]] = []
+        # the last count is that after the first `turned` switches
+        switches, turned = [*switches_to(self.mixer, self.does.form, self.does.rewrites)], 0
+        for number, (_, _, form, rewrites) in enumerate(switches, 1):
+            try:
+                after = self._operations(Described(form, rewrites))
+            except Unsupported:
+                if number == len(switches):
+                    raise
+                continue
+            names, meanings, *_ = zip(*switches[turned:number], strict=True)
+            found.append((" and ".join(names), "; ".join(meanings), after))
+            turned = number
+        return first, found
+
+    def _operations(self, does: Described) -> ByClass:
+        return by_class(executed_counts(self.mixer, does, self.phase))
+
+    @cached_property
+    def contractions(self) -> Mapping[str, Contracted]:
+        """Array -> its contraction."""
+        return self._contractions(self.does.rewrites)
+
+    @cached_property
+    def masked(self) -> Mapping[str, Contracted]:
+        """Array -> its contraction with masked pairs."""
+        return self._contractions(("dense", *self.does.rewrites))
+
+    def _contractions(self, rewrites: tuple[str, ...]) -> Mapping[str, Contracted]:
+        system = system_of(self.mixer, self.does.form, rewrites, self.phase)
+        found = contraction_counts(system, self.phase)
+        return {name: Contracted.of(part) for name, part in found.items()}
+
+    @cached_property
+    def moved(self) -> Mapping[str, Exact]:
+        """`compulsory` and `unfused` -> the entries moved for b sequences."""
+        found = traffic(self.mixer, self.phase, self.does.form)
+        return {"compulsory": found.compulsory.exact, "unfused": found.unfused.exact}
+
+    @cached_property
+    def activations(self) -> Exact | str:
+        """The entries kept for the backward pass for b sequences, or why they are unknown."""
+        try:
+            rewrites = ("strict", *held_rewrites(self.does))
+            found = activations(self.mixer, self.does.form, rewrites)
+            return found.each * BATCH + found.alone
+        except (Unsupported, Unanswered) as error:
+            return str(error)
+
+    @cached_property
+    def live_sets(self) -> tuple[Exact, ...] | str:
+        """See `live_sets`; or why they are unknown."""
+        try:
+            return live_sets(self.mixer, self.does, self.phase)
+        except (Unsupported, Unanswered) as error:
+            return str(error)
+
+    @cached_property
+    def system(self) -> System | str:
+        """The equations whose arrays tensors hold, or why there are none. They leave out `dense`:
+        the arrays' entries are unmasked, so that a dense tensor has more."""
+        plain = tuple(name for name in held_rewrites(self.does) if name != "dense")
+        try:
+            return system_of(self.mixer, self.does.form, plain, self.phase)
+        except (Unsupported, Unanswered) as error:
+            return str(error)
+
+
+@dataclass(frozen=True)
+class Contracted:
+    """The multiplications of a contraction and all its operations, for b sequences."""
+
+    products: Exact
+    operations: Exact
+
+    @staticmethod
+    def of(part: Contraction) -> Contracted:
+        """The numbers of a contraction."""
+        products = part.multiplications * BATCH + part.once_multiplications
+        return Contracted(products, products + part.additions * BATCH + part.once_additions)
+
+
+@lru_cache(maxsize=1024)
+def _executed(
+    mixer: Mixer,
+    implementation: Implementation,
+    phase: str,
+    backend: str,
+    telltale: frozenset[str],
+    known: tuple[frozenset[str], ...],
+) -> Executed:
+    """The answers about all calls of one kind. `telltale`: the operations by which `description_of`
+    knows the rewrites."""
+    does = description_of(mixer, implementation, phase, telltale)
+    return Executed(mixer, does, phase, backend, known)
 
 
 def telltale_operations(measurement: Measurement) -> Collection[str]:
@@ -161,61 +275,45 @@ def telltale_operations(measurement: Measurement) -> Collection[str]:
 
 
 def recounts(
-    mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
+    executed: Executed, sizes: Mapping[str, int]
 ) -> tuple[Classes, Classes, tuple[Cause, ...]]:
     """(rung 1, rung 2, causes): the operations by class of the default form as published, those of
-    the equations that the module executes (its description `does`), and what makes the difference.
+    the equations that the module executes, and what makes the difference.
 
     A switch is one change of form or one rewrite. The switches lead from the default form to
-    `does`, for instance `form=stream`, then `safe-softmax`. The equations are counted again after
-    each switch: a cause is the difference from the count before. A switch after which the equations
-    cannot be counted forms one cause with the next switch. The last count is rung 2, so the causes
-    add up to the whole gap; causes without a difference are left out.
+    the executed one, for instance `form=stream`, then `safe-softmax`. The equations are counted
+    again after each switch: a cause is the difference from the count before. A switch after which
+    the equations cannot be counted forms one cause with the next switch. The last count is rung 2,
+    so the causes add up to the whole gap; causes without a difference are left out.
 
     Raises:
         Unsupported: the equations cannot be counted before the first or after the last switch.
     """
-    first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
+    start, steps = executed.counted
+    first = current = classes_at(start, sizes)
     causes: list[Cause] = []
-    # `current` is the count after the first `turned` switches
-    switches, turned = [*switches_to(mixer, does.form, does.rewrites)], 0
-    for number, (_, _, form, rewrites) in enumerate(switches, 1):
-        try:
-            after = executed_classes(mixer, Described(form, rewrites), phase, sizes)
-        except Unsupported:
-            if number == len(switches):
-                raise
-            continue
-        names, meanings, *_ = zip(*switches[turned:number], strict=True)
-        counts = class_differences(after, current)
-        causes.append(Cause(1, 2, " and ".join(names), counts, "; ".join(meanings)))
-        current, turned = after, number
-    return first, current, tuple(c for c in causes if c.counts)
+    for name, meaning, counts in steps:
+        after = classes_at(counts, sizes)
+        if added := class_differences(after, current):
+            causes.append(Cause(1, 2, name, added, meaning))
+        current = after
+    return first, current, tuple(causes)
 
 
-def predictions(
-    mixer: Mixer,
-    does: Described,
-    phase: str,
-    sizes: Mapping[str, int],
-    backend: str,
-    total: int,
-    known: Sequence[frozenset[str]],
-) -> dict[str, Prediction]:
+def predictions(executed: Executed, sizes: Mapping[str, int], total: int) -> dict[str, Prediction]:
     """A dict: name of a peer (another project's operation counter) -> the `Prediction` of the total
-    that the peer prints for the call, of which rung 2 has `total` operations; `known` has the
-    classes of each peer (see `predict`). In a phase with gradients, or if the description `does`
-    states no kernel class for some contraction, each prediction is only a reason."""
-    if phase in TRAINING_STEP:
+    that the peer prints for the call, of which rung 2 has `total` operations. In a phase with
+    gradients, or if the description states no kernel class for some contraction, each prediction is
+    only a reason."""
+    if executed.phase in TRAINING_STEP:
         of_gradients = "the count of {} for a backward pass is only measured, not derived"
         return {name: Prediction(reason=of_gradients.format(name)) for name in PEERS}
-    system = system_of(mixer, does.form, does.rewrites, phase)
-    unnamed = [name for name in contraction_counts(system, phase) if name not in does.kernels]
+    unnamed = [name for name in executed.contractions if name not in executed.does.kernels]
     if unnamed:
-        return dict.fromkeys(PEERS, Prediction(reason=_unpredicted(unnamed, phase)))
+        return dict.fromkeys(PEERS, Prediction(reason=_unpredicted(unnamed, executed.phase)))
     return {
-        name: predict(peer, backend, mixer, does, phase, sizes, total, classes)
-        for (name, peer), classes in zip(PEERS.items(), known, strict=True)
+        name: predict(peer, executed, sizes, total, classes)
+        for (name, peer), classes in zip(PEERS.items(), executed.known, strict=True)
     }
 
 
@@ -239,14 +337,7 @@ def classes_seen(printed: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def predict(
-    peer: Peer,
-    backend: str,
-    mixer: Mixer,
-    does: Described,
-    phase: str,
-    sizes: Mapping[str, int],
-    total: int,
-    known: Collection[str],
+    peer: Peer, executed: Executed, sizes: Mapping[str, int], total: int, known: Collection[str]
 ) -> Prediction:
     """Predict the total that a peer (another project's operation counter) prints for the call, by
     the peer's rule for the kernel class of each contraction, with the causes (name, added
@@ -258,76 +349,73 @@ def predict(
     per product replace the strict count, and the figure is rounded.
 
     Args:
-        backend: the device's type, `cpu` or `cuda`. does: what the module executes: form, rewrites,
-            and a kernel class for each contraction.
         total: the operations of rung 2, of all classes.
         known: the classes for which this version of the peer has a formula.
     """
-    system = system_of(mixer, does.form, does.rewrites, phase)
     causes: dict[str, int] = {}
 
     def add(cause: str, number: int) -> None:
         causes[cause] = causes.get(cause, 0) + number
 
     inside = predicted = 0
-    for name, part in contraction_counts(system, phase).items():
-        rule = peer.rule(does.kernels[name], backend, known)
-        own = part.operations(sizes)
+    for name, part in executed.contractions.items():
+        rule = peer.rule(executed.does.kernels[name], executed.backend, known)
+        own = part.operations.at(sizes)
         inside += own
         if rule.per_product is None:
             add(rule.meaning, -own)
             continue
-        seen = part
+        seen = executed.masked[name] if rule.masked else part
+        operations = seen.operations.at(sizes)
         if rule.masked:
-            wide = system_of(mixer, does.form, ("dense", *does.rewrites), phase)
-            seen = contraction_counts(wide, phase)[name]
-            add("masked pairs are counted", seen.operations(sizes) - own)
-        exact = int(seen.products(sizes) * rule.per_product)
+            add("masked pairs are counted", operations - own)
+        exact = int(seen.products.at(sizes) * rule.per_product)
         figure = rule.rounded(exact)
-        add(rule.meaning, exact - seen.operations(sizes))
+        add(rule.meaning, exact - operations)
         add(f"{peer.name} rounds to {rule.digits} digits", figure - exact)
         predicted += figure
     add("operations outside contractions are not counted", inside - total)
     return Prediction(predicted, tuple((cause, n) for cause, n in causes.items() if n))
 
 
-def bytes_held(
-    mixer: Mixer, does: Described, phase: str, dtype: str, sizes: Mapping[str, int]
-) -> dict[str, Held]:
+def bytes_held(executed: Executed, dtype: str, sizes: Mapping[str, int]) -> dict[str, Held]:
     """A dict with the keys `activations` (kept for the backward pass) and `peak` (the most at one
     time) -> the bytes that the equations hold, and their arrays with shapes, by which tensors are
-    named. The equations are rewritten as the description `does` says. If bytes or arrays are
-    unknown, they are None with a reason."""
-    rewrites = held_rewrites(does)
+    named. If bytes or arrays are unknown, they are None with a reason."""
+    phase, system = executed.phase, executed.system
+    arrays = None if isinstance(system, str) else Arrays(system, sizes)
 
-    def held(elements: Callable[[], int], apart: str) -> Held:
-        """The bytes of `elements()`, and the arrays of the equations; `apart` is "" or the reason
-        why the bytes are not compared, which is then all that is returned."""
+    def held(elements: Callable[[], int | str], apart: str) -> Held:
+        """The bytes of `elements()`, or the reason why they are unknown, and the arrays of the
+        equations; `apart` is "" or the reason why the bytes are not compared, which is then all
+        that is returned."""
         if apart:
             return Held(reason=apart, compared=False)
-        number: int | None = None
-        try:
-            number = elements() * BYTES[dtype]
-            # without "dense": the arrays' entries are unmasked, so that a dense tensor has more
-            plain = tuple(name for name in rewrites if name != "dense")
-            return Held(number, Arrays(system_of(mixer, does.form, plain, phase), sizes))
-        except (Unsupported, Unanswered) as error:
-            return Held(number, reason=str(error))
+        number = elements()
+        if isinstance(number, str):
+            return Held(reason=number)
+        reason = system if isinstance(system, str) else ""
+        return Held(number * BYTES[dtype], arrays, reason)
+
+    def kept() -> int | str:
+        found = executed.activations
+        return found if isinstance(found, str) else found.at(sizes)
+
+    def most() -> int | str:
+        found = executed.live_sets
+        return found if isinstance(found, str) else max(moment.at(sizes) for moment in found)
 
     return {
-        "activations": held(
-            lambda: activations(mixer, does.form, ("strict", *rewrites)).at(**sizes),
-            "" if phase in TRAINING_STEP else NOTHING_KEPT,
-        ),
-        "peak": held(lambda: live_set(mixer, does, phase, sizes).at(sizes), APART.get(phase, "")),
+        "activations": held(kept, "" if phase in TRAINING_STEP else NOTHING_KEPT),
+        "peak": held(most, APART.get(phase, "")),
     }
 
 
-def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Exact:
-    """The largest number of elements that one call of a module holds at one time, at these sizes:
-    gradients of parameters included, arrays that exist before the call excluded. The mixer's
-    equations are rewritten first as the module's description `does` says, such as by masked pairs
-    that the module computes.
+def live_sets(mixer: Mixer, does: Described, phase: str) -> tuple[Exact, ...]:
+    """The numbers of elements that one call of a module holds at each moment for b sequences, of
+    which the largest is the peak: gradients of parameters included, arrays that exist before the
+    call excluded. The mixer's equations are rewritten first as the module's description `does`
+    says, such as by masked pairs that the module computes.
 
     Raises:
         Unanswered: a phase in `APART`, whose memory is not compared with a measured peak.
@@ -336,8 +424,14 @@ def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
     if reason := APART.get(phase):
         raise Unanswered(reason)
     found = peak(mixer, phase, does.form, ("strict", *held_rewrites(does)))
-    moment = max(found.moments, key=lambda m: m.at(sizes))
-    before = there_before(mixer, phase) * sizes["b"]
     # a moment holds `each` elements per sequence, and `once` that all sequences share
-    held = moment.each * sizes["b"] + moment.once
-    return held + Exact.of(found.gradients) - Exact.of(before)
+    other = Exact.of(found.gradients) - Exact.of(there_before(mixer, phase) * BATCH)
+    return tuple(moment.each * BATCH + moment.once + other for moment in found.moments)
+
+
+def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Exact:
+    """The largest of `live_sets` at these sizes, with their b in place of the size b; errors as
+    there."""
+    moments = live_sets(mixer, does, phase)
+    largest = max(moments, key=lambda moment: moment.at(sizes))
+    return largest.substitute({"b": Poly.of(sizes["b"])})

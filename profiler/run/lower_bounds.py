@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,12 +29,14 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Array
 from costmodel.prediction.boards import Board
-from costmodel.prediction.columns import limits
+from costmodel.prediction.columns import NO_BOARD, limits
 from costmodel.program.conventions import convention
 from costmodel.program.phases import phase_name
-from costmodel.questions.question import BYTES, Case, Dtypes, answers
+from costmodel.questions.question import BATCH, BYTES, Case, Dtypes, answers
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import traffic
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
 from profiler.hardware.result import COLD, IN_SEQUENCE, MOVED
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import LATENCIES
@@ -88,22 +91,26 @@ def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str,
 def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
     """The bytes that a call leaves: of a forward pass's output, or of the gradients that a backward
     pass computes."""
-    phase = phase_name(measurement.phase)
+    elements = _left(mixer, form, phase_name(measurement.phase))
+    return elements.at(measurement.sizes) * BYTES[measurement.dtype]
+
+
+@lru_cache(maxsize=1024)
+def _left(mixer: Mixer, form: str, phase: str) -> Exact:
+    """The elements that a call leaves, for b sequences."""
     system = system_of(mixer, form, (), phase)
     # of a phase with gradients, only gradients are certain to be left
     left = [a for a in system.results(phase) if phase == "training" or a.role != "output"]
-    return array_bytes(left, system.shared_gradients, measurement)
+    return elements_of(left, system.shared_gradients)
 
 
-def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
-    """The bytes of arrays at a measurement's sizes and dtype: b copies of each array, one for each
-    sequence, but a single copy of those in `once` (weights, gradients of weights, tables)."""
-    sizes = dict(measurement.sizes)
-    entries = sum(
-        math.prod(extent.at(sizes) for extent in array.shape) * (1 if array in once else sizes["b"])
-        for array in arrays
-    )
-    return entries * BYTES[measurement.dtype]
+def elements_of(arrays: Iterable[Array], once: Container[Array]) -> Exact:
+    """The elements of arrays: b copies of each array, one for each sequence, but a single copy of
+    those in `once` (weights, gradients of weights, tables)."""
+    entries = Poly()
+    for array in arrays:
+        entries += math.prod(array.shape, start=Poly.of(1)) * (1 if array in once else BATCH)
+    return Exact.of(entries)
 
 
 def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
@@ -126,11 +133,15 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
 def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
     """The fewest bytes that a call moves: the compulsory ones (each input read once, each result
     written once), without tables of constants, which a module may compute instead."""
-    phase = phase_name(measurement.phase)
-    sizes: dict[str, Any] = dict(measurement.sizes)
-    moved = traffic(mixer, phase, form).at(dtype=measurement.dtype, **sizes)["compulsory"]
+    elements = _moved(mixer, form, phase_name(measurement.phase))
+    return elements.at(measurement.sizes) * BYTES[measurement.dtype]
+
+
+@lru_cache(maxsize=1024)
+def _moved(mixer: Mixer, form: str, phase: str) -> Exact:
+    """The fewest elements that a call moves, for b sequences."""
     tables = [array for array in mixer.arrays.values() if array.role == "buffer"]
-    return moved - array_bytes(tables, tables, measurement)
+    return traffic(mixer, phase, form).compulsory.exact - elements_of(tables, tables)
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
@@ -178,6 +189,8 @@ def limits_on(
     Raises:
         Unanswered: no board is named, the board lacks a figure, or an answer is missing.
     """
+    if on is None:
+        raise Unanswered(NO_BOARD)
     about = answers(mixer, form, measurement.phase, convention("strict"))
     dtypes = Dtypes(measurement.dtype)
     case = Case(about, measurement.sizes, symbolic=False, dtypes=dtypes, board=on)

@@ -529,6 +529,8 @@ def test_what_one_new_token_holds_is_its_state() -> None:
 def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """And once for all sizes: the equations are derived in the sizes."""
+    ladders([ATTENTION])
     asked: list[object] = []
 
     def counting(*args: Any) -> Any:
@@ -536,6 +538,7 @@ def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
         return recounts(*args)
 
     monkeypatch.setattr("profiler.reconcile.derived.recounts", counting)
+    monkeypatch.setattr("profiler.reconcile.derived.executed_counts", None)
     other = {**ATTENTION.sizes, "l": ATTENTION.sizes["l"] + 3}
     rounds = [replace_field(ATTENTION, sizes=sizes) for sizes in (ATTENTION.sizes, other) * 3]
     made, problems = ladders(rounds)
