@@ -32,8 +32,8 @@ from profiler.counting.mode import DispatchMode
 from profiler.modules.base import State
 from profiler.modules.described import (
     Described,
-    class_differences,
     by_class,
+    class_differences,
     classes_at,
     description_of,
     dispatched_classes,
