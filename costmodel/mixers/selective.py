@@ -33,8 +33,9 @@ its r products with up_X are computed again. In the form `scan` both terms of a 
 and a scan whose decays are 1 adds the angles up to theta.
 
 Layers as in transformers and mamba-ssm: the short convolutions have biases (without the option
-`no-conv-bias`), no other map but that of Delta has one; eps is 1e-5. One in-projection there is a
-map for each part here. Later rows read k-1 rows before a convolution; transformers keeps k.
+`no-conv-bias`); of the maps that of Delta has one, with `in-bias` every map of x, with `out-bias`
+the map out; eps is 1e-5. One in-projection there is a map for each part here. Later rows read k-1
+rows before a convolution; transformers keeps k.
 """
 
 from __future__ import annotations
@@ -61,19 +62,46 @@ LEAST_DECAY = Fraction(1, 10_000)
 PI = Constant(Poly.of(Fraction(math.pi)))
 
 CORE = {"core": "the recurrence alone: no short convolution, gate or norm, but bare projections"}
-NO_CONV_BIAS = {"no-conv-bias": "short convolutions have no bias"}
-NO_CONVOLUTION = {("core", "no-conv-bias"): "the recurrence alone has no short convolution"}
+BIASES = {
+    "no-conv-bias": "short convolutions have no bias",
+    "in-bias": "all maps of x have biases",
+    "out-bias": "the map out has a bias",
+}
+BARE = {
+    ("core", "no-conv-bias"): "the recurrence alone has no short convolution",
+    ("core", "in-bias"): "the recurrence alone has bare maps",
+    ("core", "out-bias"): "the recurrence alone has bare maps",
+}
 
 
 def declare_rows(m: Mixer, name: str, width: Poly, chosen: Collection[str]) -> None:
-    """Declare the parameters of the map `name` of x: W_name (d, width), and unless `core` is chosen
-    the k taps w_name (k, width) of a short convolution and, unless `no-conv-bias` is, its bias
-    b_name (width)."""
-    m.parameter(f"W_{name}", *m.sizes("d"), width)
+    """Declare the parameters of the map `name` of x: W_name (d, width), with `in-bias` its bias
+    p_name (width), and unless `core` is chosen the k taps w_name (k, width) of a short convolution
+    and, unless `no-conv-bias` is, the bias b_name (width) of that."""
+    declare_map(m, name, width, chosen)
     if "core" not in chosen:
         m.parameter(f"w_{name}", *m.sizes("k"), width)
         if "no-conv-bias" not in chosen:
             m.parameter(f"b_{name}", width)
+
+
+def declare_map(m: Mixer, name: str, width: Poly, chosen: Collection[str]) -> None:
+    """Declare W_name (d, width) and, with `in-bias`, its bias p_name (width)."""
+    m.parameter(f"W_{name}", *m.sizes("d"), width)
+    if "in-bias" in chosen:
+        m.parameter(f"p_{name}", width)
+
+
+def declare_out(m: Mixer, width: Poly, chosen: Collection[str]) -> None:
+    """Declare W_out (width, d) and, with `out-bias`, its bias p_out (d)."""
+    m.parameter("W_out", width, *m.sizes("d"))
+    if "out-bias" in chosen:
+        m.parameter("p_out", *m.sizes("d"))
+
+
+def biased(m: Mixer, name: str, found: Node, *at: Any) -> Node:
+    """A row of a map plus its bias p_name at the place `at`, if the mixer has one."""
+    return found + m.arrays[name][at] if (name := f"p_{name}") in m.arrays else found
 
 
 def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, Any]:
@@ -106,7 +134,7 @@ def rows(
         return found
     U, T = f.array(f"U_{name}", l, width), f.array(f"T_{name}", l, width)
     z, bias = f.index("z", 1, w.shape[0]), m.arrays.get(f"b_{name}")
-    U[i, c] = sum_(x[i, a] * W[a, c], over=a)
+    U[i, c] = biased(m, name, sum_(x[i, a] * W[a, c], over=a), c)
     T[i, c] = short_convolution(U[i, c], w[z, c], along=i, taps=z, bias=bias and bias[c])
     found[*at, *axes] = function("silu", T[row, column])
     return found
@@ -120,7 +148,7 @@ def gated(f: Form, O: Array, place: str) -> Array:
     axes, column = places(f, place, W.shape[1], groups)
     i, a = f.index("i", 1, l), f.index("a", 1, d)
     Z, H = f.array("Z", *O.shape), f.array("H", *O.shape)
-    Z[i, *axes] = sum_(x[i, a] * W[a, column], over=a)
+    Z[i, *axes] = biased(f.mixer, "Z", sum_(x[i, a] * W[a, column], over=a), column)
     H[i, *axes] = O[i, *axes] * function("silu", Z[i, *axes])
     return H
 
@@ -129,14 +157,15 @@ def gated(f: Form, O: Array, place: str) -> Array:
     {
         **CORE,
         "norms": "RMS norms of B, of C and of the R numbers that give the step",
-        **NO_CONV_BIAS,
+        **BIASES,
     },
-    {("core", "norms"): "the recurrence alone has no norm", **NO_CONVOLUTION},
+    {("core", "norms"): "the recurrence alone has no norm", **BARE},
 )
 def mamba(chosen: Chosen) -> Mixer:
     """The mixer Mamba: N states for each of E inner channels, with step Delta, B and C by the
     token; with `core` without short convolution and gate, with `norms` as in Jamba, with
-    `no-conv-bias` without the bias of the convolution. Forms: `recurrent`, `scan`."""
+    `no-conv-bias` without the bias of the convolution, with `in-bias` and `out-bias` with those of
+    maps. Forms: `recurrent`, `scan`."""
     m = Mixer(
         "mamba",
         title="Mamba",
@@ -156,10 +185,10 @@ def mamba(chosen: Chosen) -> Mixer:
     }.items():  # fmt: skip
         m.parameter(name, *shape)
     if "core" not in chosen:
-        m.parameter("W_Z", d, E)
+        declare_map(m, "Z", E, chosen)
     for name, width in {"T": R, "B": N, "C": N}.items() if "norms" in chosen else ():
         m.parameter(f"gain_{name}", width)
-    m.parameter("W_out", E, d)
+    declare_out(m, E, chosen)
     for form in ("recurrent", "scan"):
         with m.form(form) as f:
             write_by_channel(f)
@@ -206,7 +235,7 @@ def write_by_channel(f: Form) -> None:
     O = f.array("O", l, E)
     O[i, c] = sum_(S[i, c, s] * C[i, s], over=s) + D[c] * X[i, c]
     H = gated(f, O, "c") if "W_Z" in m.arrays else O
-    m.role("output")[i, b] = sum_(H[i, c] * W_out[c, b], over=c)
+    m.role("output")[i, b] = biased(m, "out", sum_(H[i, c] * W_out[c, b], over=c), b)
 
 
 @dataclass(frozen=True)
@@ -345,14 +374,14 @@ def chunks_of(f: Form) -> Chunks:
 
 
 @offering(
-    {**CORE, "no-norm": "no norm of the gated rows, as in Falcon-H1", **NO_CONV_BIAS},
-    {("core", "no-norm"): "the recurrence alone has no norm", **NO_CONVOLUTION},
+    {**CORE, "no-norm": "no norm of the gated rows, as in Falcon-H1", **BIASES},
+    {("core", "no-norm"): "the recurrence alone has no norm", **BARE},
 )
 def mamba_2(chosen: Chosen) -> Mixer:
     """The mixer Mamba-2: P x N states for each of n heads with one decay; G groups of heads share K
     (the paper's B) and Q (C); with `core` without convolution, gate and norm, with `no-norm`
-    without norm, with `no-conv-bias` without biases of convolutions. Forms: `recurrent`,
-    `parallel`, `chunked`, `scan`."""
+    without norm, with `no-conv-bias` without biases of convolutions, with `in-bias` and `out-bias`
+    with those of maps. Forms: `recurrent`, `parallel`, `chunked`, `scan`."""
     m = Mixer(
         "mamba-2",
         title="Mamba-2",
@@ -367,13 +396,14 @@ def mamba_2(chosen: Chosen) -> Mixer:
     m.output("y", l, d)
     for name, width in (("X", n * P), ("K", G * N), ("Q", G * N)):
         declare_rows(m, name, width, chosen)
-    for name, shape in {"W_dt": (d, n), "b_dt": (n,), "log_A": (n,), "D": (n,)}.items():
-        m.parameter(name, *shape)
+    declare_map(m, "dt", n, chosen)
+    for name in ("b_dt", "log_A", "D"):
+        m.parameter(name, n)
     if "core" not in chosen:
-        m.parameter("W_Z", d, n * P)
+        declare_map(m, "Z", n * P, chosen)
         if "no-norm" not in chosen:
             m.parameter("gain", n * P)
-    m.parameter("W_out", n * P, d)
+    declare_out(m, n * P, chosen)
     for name, form in FORMS.items():
         with m.form(name) as f:
             write(f, form)
@@ -395,7 +425,8 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
     U, O = f.array("U", *X.shape), f.array("O", l, *X.shape[-2:])
     on = Heads(f, X, U, K, Q, step, A, O)
     i, j, g, a, b = *map(on.index, "ijg"), f.index("a", 1, d), f.index("b", 1, d)
-    step[*lying.at, j] = function("softplus", sum_(x[lying.row, a] * W_dt[a, j], over=a) + b_dt[j])
+    given = biased(m, "dt", sum_(x[lying.row, a] * W_dt[a, j], over=a), j)
+    step[*lying.at, j] = function("softplus", given + b_dt[j])
     A[j] = -exp(log_A[j])
     U[*lying.at, g, on.channel] = step[*lying.at, on.head] * X[*lying.at, g, on.channel]
     form(on)
@@ -404,7 +435,8 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
     if gain is not None:
         H, read = read, f.array("Y", *O.shape)
         read[i, g, u] = rms_norm(H[i, g, u], over=u, gain=gain[column], eps=EPS)
-    y[i, b] = sum_(read[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))
+    read_out = sum_(read[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))
+    y[i, b] = biased(m, "out", read_out, b)
 
 
 @offering(

@@ -32,6 +32,8 @@ from profiler.modules.running_sums import (
 )
 from profiler.modules.scans import scan
 
+BIASES = ("no-conv-bias", "in-bias", "out-bias")
+"""Options of Mamba and Mamba-2 about biases."""
 EPS = 1e-5
 """What is added to a mean square, as in transformers and mamba-ssm."""
 
@@ -41,20 +43,39 @@ class Selective(Mixer):
     taps and silu, and a gate. If `core`, there are no convolutions, no silu and no gate."""
 
     core: ClassVar[bool] = False
-    conv_bias = True
-    """Whether the short convolutions have biases."""
+    options: Collection[str] = ()
+    """Options about biases: `no-conv-bias`, `in-bias`, `out-bias`."""
     k: int
     W_Z: nn.Parameter
     log_A: nn.Parameter
 
     def declare_rows(self, name: str, width: int) -> None:
-        """Declare the map W_name (d, width) and, unless `core`, the taps w_name (k, width) and, if
-        `conv_bias`, the bias b_name (width,) of its convolution."""
-        setattr(self, f"W_{name}", self.weight(self.d, width))
+        """Declare the map W_name (d, width), with `in-bias` its bias p_name (width,), and unless
+        `core` the taps w_name (k, width) and, unless `no-conv-bias`, the bias b_name (width,) of
+        its convolution."""
+        self.declare_map(name, width)
         if not self.core:
             setattr(self, f"w_{name}", self.weight(self.k, width))
-            if self.conv_bias:
+            if "no-conv-bias" not in self.options:
                 setattr(self, f"b_{name}", self.weight(width))
+
+    def declare_map(self, name: str, width: int) -> None:
+        """Declare W_name (d, width) and, with `in-bias`, p_name (width,)."""
+        setattr(self, f"W_{name}", self.weight(self.d, width))
+        if "in-bias" in self.options:
+            setattr(self, f"p_{name}", self.weight(width))
+
+    def declare_out(self, width: int) -> None:
+        """Declare W_out (width, d) and, with `out-bias`, p_out (d,)."""
+        self.W_out: nn.Parameter = self.weight(width, self.d)
+        if "out-bias" in self.options:
+            self.p_out = self.weight(self.d)
+
+    def mapped(self, x: Tensor, name: str) -> Tensor:
+        """The rows x (..., in) times W_name, plus the bias p_name if there is one."""
+        found: Tensor = x @ getattr(self, f"W_{name}")
+        bias = getattr(self, f"p_{name}", None)
+        return found if bias is None else found + bias
 
     def rows(self, x: Tensor, name: str, state: State | None, new: dict[str, Tensor]) -> Tensor:
         """Map rows x by W_name, then convolve them over tokens and apply silu (neither if `core`).
@@ -67,7 +88,7 @@ class Selective(Mixer):
         Returns:
             Rows (..., width).
         """
-        projected: Tensor = x @ getattr(self, f"W_{name}")
+        projected = self.mapped(x, name)
         if self.core:
             return projected
         w, b = getattr(self, f"w_{name}"), getattr(self, f"b_{name}", None)
@@ -133,12 +154,11 @@ class Mamba(Selective):
         self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1, options: Collection[str] = ()
     ) -> None:
         """Declare the weights: E channels with N states each, a step size per channel by a map of
-        rank R, convolutions of k taps, with the option `no-conv-bias` without biases; `core`, a
+        rank R, convolutions of k taps, with `options` about biases; `core`, a
         class attribute, leaves out the convolution and the gate W_Z."""
         super().__init__(d=d, l=l)
         require_sizes(N=N, E=E, R=R, k=k)
-        self.N, self.E, self.k = N, E, k
-        self.conv_bias = "no-conv-bias" not in options
+        self.N, self.E, self.k, self.options = N, E, k, options
         self.declare_rows("X", E)
         self.W_R: nn.Parameter = self.weight(E, R)
         self.W_dt: nn.Parameter = self.weight(R, E)
@@ -151,8 +171,8 @@ class Mamba(Selective):
         self.log_A = self.weight(E, N)
         self.D: nn.Parameter = self.weight(E)
         if not self.core:
-            self.W_Z = self.weight(d, E)
-        self.W_out: nn.Parameter = self.weight(E, d)
+            self.declare_map("Z", E)
+        self.declare_out(E)
 
     def mix(self, x: Tensor) -> Tensor:
         """The output y (b, s, d) of sequences x (b, s, d), by a loop over rows that holds the state
@@ -208,8 +228,8 @@ class Mamba(Selective):
     def out(self, x: Tensor, read: Tensor) -> Tensor:
         """y (..., d) of the reads (..., E): times silu of the gate x W_Z unless `core`, then mapped
         by W_out."""
-        H = read if self.core else read * F.silu(x @ self.W_Z)
-        return H @ self.W_out
+        H = read if self.core else read * F.silu(self.mapped(x, "Z"))
+        return self.mapped(H, "out")
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """An empty state with S, and the last k-1 rows of the convolution."""
@@ -245,7 +265,7 @@ SCANNED = {"V": "elementwise"}
 @implementation(
     "mamba",
     "recurrent",
-    options=("no-conv-bias",),
+    options=BIASES,
     form="recurrent",
     rewrites=("dense",),
     kernels=CORE | PARTS | AROUND | kernels("X", convolution="convolution"),
@@ -258,7 +278,7 @@ class MambaRecurrent(Mamba):
 @implementation(
     "mamba",
     "scan",
-    options=("no-conv-bias",),
+    options=BIASES,
     form="scan",
     rewrites=("dense",),
     kernels=CORE | PARTS | AROUND | SCANNED | kernels("X", convolution="convolution"),
@@ -272,7 +292,7 @@ class MambaScan(MambaScanned):
 @implementation(
     "mamba+norms",
     "recurrent",
-    options=("no-conv-bias",),
+    options=BIASES,
     form="recurrent",
     rewrites=("dense",),
     kernels=CORE | NORMS | AROUND | kernels("X", convolution="convolution"),
@@ -287,7 +307,7 @@ class MambaNormed(Mamba):
 @implementation(
     "mamba+norms",
     "scan",
-    options=("no-conv-bias",),
+    options=BIASES,
     form="scan",
     rewrites=("dense",),
     kernels=CORE | NORMS | AROUND | SCANNED | kernels("X", convolution="convolution"),
@@ -338,27 +358,27 @@ class Mamba2(Selective):
         options: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Declare the weights: n heads of P channels with N states each, in G groups, and k taps;
-        with the option `no-norm` without gain, with `no-conv-bias` without biases of
-        convolutions. ValueError unless G divides n."""
+        with the option `no-norm` without gain, and with options about biases. ValueError unless
+        G divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, N=N, G=G, k=k)
         if n % G:
             raise ValueError(f"n must be divisible by G: n = {n} and G = {G}")
         self.n, self.P, self.N, self.G, self.k = n, P, N, G, k
-        self.conv_bias = "no-conv-bias" not in options
+        self.options = options
         self.declare_rows("X", n * P)
         self.declare_rows("K", G * N)
         self.declare_rows("Q", G * N)
-        self.W_dt: nn.Parameter = self.weight(d, n)
+        self.declare_map("dt", n)
         self.b_dt: nn.Parameter = self.weight(n)
         self.log_A = self.weight(n)
         self.D: nn.Parameter = self.weight(n)
         if not self.core:
-            self.W_Z = self.weight(d, n * P)
+            self.declare_map("Z", n * P)
         self.normed = not self.core and "no-norm" not in options
         if self.normed:
             self.gain: nn.Parameter = self.weight(n * P)
-        self.W_out: nn.Parameter = self.weight(n * P, d)
+        self.declare_out(n * P)
 
     def given(
         self, x: Tensor, state: State | None, new: dict[str, Tensor]
@@ -370,7 +390,7 @@ class Mamba2(Selective):
         X, K, Q = (self.rows(x, name, state, new) for name in "XKQ")
         X = X.view(*X.shape[:-1], self.n, self.P)
         K, Q = (rows.view(*rows.shape[:-1], self.G, self.N) for rows in (K, Q))
-        step = F.softplus(x @ self.W_dt + self.b_dt)
+        step = F.softplus(self.mapped(x, "dt") + self.b_dt)
         return X, K, Q, step, step.unsqueeze(-1) * X
 
     def out(self, x: Tensor, read: Tensor) -> Tensor:
@@ -379,12 +399,12 @@ class Mamba2(Selective):
         `no-norm`), then mapped by W_out."""
         rows = read.flatten(-2)
         if not self.core:
-            rows = rows * F.silu(x @ self.W_Z)
+            rows = rows * F.silu(self.mapped(x, "Z"))
         if self.normed:
             split = (self.G, self.n // self.G * self.P)
             gated = rows.view(*rows.shape[:-1], *split)
             rows = rms_norm(gated, self.gain.view(split), EPS).flatten(-2)
-        return rows @ self.W_out
+        return self.mapped(rows, "out")
 
     def weighted(self, M: Tensor, decays: Tensor, U: Tensor) -> Tensor:
         """The reads (b, n, ..., s, P) of s rows from r rows: the sum of the rows U (b, n, ..., r,
@@ -613,7 +633,7 @@ BARE_HEADS = dict.fromkeys(HEADS, "contraction")
 @implementation(
     "mamba-2",
     "recurrent",
-    options=("no-norm", "no-conv-bias"),
+    options=("no-norm", *BIASES),
     form="recurrent",
     rewrites=("dense",),
     kernels=CORE | NORMED | kernels(*HEADS, convolution="convolution"),
@@ -639,7 +659,7 @@ class Mamba2Core(Mamba2Recurrent):
 @implementation(
     "mamba-2",
     "scan",
-    options=("no-norm", "no-conv-bias"),
+    options=("no-norm", *BIASES),
     form="scan",
     rewrites=("dense",),
     kernels=CORE | NORMED | SCANNED | kernels(*HEADS, convolution="convolution"),
@@ -675,7 +695,7 @@ NEW_PAIRS = PAIRS | {"F": "elementwise"}
 @implementation(
     "mamba-2",
     "parallel",
-    options=("no-norm", "no-conv-bias"),
+    options=("no-norm", *BIASES),
     form="parallel",
     rewrites=("dense",),
     kernels=ALL_PAIRS | NORMED | kernels(*HEADS, convolution="convolution"),
@@ -710,7 +730,7 @@ IN_CHUNKS = {
 @implementation(
     "mamba-2",
     "chunked",
-    options=("no-norm", "no-conv-bias"),
+    options=("no-norm", *BIASES),
     form="chunked",
     rewrites=("dense",),
     kernels=IN_CHUNKS | NORMED | kernels(*HEADS, convolution="convolution"),

@@ -33,8 +33,8 @@ from tests.small import by_sizes
 
 NAMES = (
     "mamba-3", "mamba-2+core", "mamba+norms", "mamba-2", "mamba-3+core", "mamba-2+no-norm",
-    "mamba-3+mimo", "mamba-3+core+mimo", "mamba+core", "mamba", "mamba+no-conv-bias",
-    "mamba-2+no-conv-bias",
+    "mamba-3+mimo", "mamba-3+core+mimo", "mamba+core", "mamba",
+    "mamba+no-conv-bias+in-bias+out-bias", "mamba-2+no-conv-bias+in-bias+out-bias",
 )  # fmt: skip
 """In an order of which `grid(3)` below takes the names whose training steps are derived fastest;
 the choice follows the name of the test (tests/conftest.py)."""
@@ -111,7 +111,7 @@ def convolved(u: Array, taps: Array, bias: Array | int) -> Array:
 
 def mamba(x: Array, W: Arrays, sizes: Sizes) -> Array:
     """h = exp(Delta A) h + Delta B x, y = C h + D x, channel by channel and state by state."""
-    rows = x @ W["W_X"]
+    rows = x @ W["W_X"] + W.get("p_X", 0)
     if "w_X" in W:
         rows = convolved(rows, W["w_X"], W.get("b_X", 0))
     E, N = W["log_A"].shape
@@ -132,8 +132,8 @@ def mamba(x: Array, W: Arrays, sizes: Sizes) -> Array:
                 y[i, e] += C[s] * h[e, s]
             y[i, e] += W["D"][e] * row[e]
     if "W_Z" in W:
-        y = y * silu(x @ W["W_Z"])
-    found: Array = y @ W["W_out"]
+        y = y * silu(x @ W["W_Z"] + W.get("p_Z", 0))
+    found: Array = y @ W["W_out"] + W.get("p_out", 0)
     return found
 
 
@@ -141,7 +141,7 @@ def mamba_2(x: Array, W: Arrays, sizes: Sizes) -> Array:
     """h = exp(Delta A) h + Delta x B^T of each head, y = h C + D x; head j has B and C of group
     ceil(j G / n)."""
     n, P, N, G = (sizes[letter] for letter in "nPNG")
-    X, B, C = (x @ W[f"W_{name}"] for name in "XKQ")
+    X, B, C = (x @ W[f"W_{name}"] + W.get(f"p_{name}", 0) for name in "XKQ")
     if "w_X" in W:
         X, B, C = (
             convolved(rows, W[f"w_{name}"], W.get(f"b_{name}", 0))
@@ -151,7 +151,8 @@ def mamba_2(x: Array, W: Arrays, sizes: Sizes) -> Array:
     for j in range(n):
         group, h = -(-(j + 1) * G // n) - 1, np.zeros((P, N))
         for i in range(len(x)):
-            delta = softplus(x[i] @ W["W_dt"][:, j] + W["b_dt"][j])
+            bias = W["b_dt"][j] + (W["p_dt"][j] if "p_dt" in W else 0)
+            delta = softplus(x[i] @ W["W_dt"][:, j] + bias)
             h *= math.exp(-delta * math.exp(W["log_A"][j]))
             for p in range(P):
                 own = X[i, j * P + p]
@@ -160,13 +161,13 @@ def mamba_2(x: Array, W: Arrays, sizes: Sizes) -> Array:
                     y[i, j * P + p] += h[p, s] * C[i, group * N + s]
                 y[i, j * P + p] += W["D"][j] * own
     if "W_Z" in W:
-        y = y * silu(x @ W["W_Z"])
+        y = y * silu(x @ W["W_Z"] + W.get("p_Z", 0))
     if "gain" in W:
         for i in range(len(x)):
             for part in np.split(np.arange(n * P), G):
                 y[i, part] /= math.sqrt(np.mean(y[i, part] ** 2) + 1e-5)
         y = y * W["gain"]
-    found: Array = y @ W["W_out"]
+    found: Array = y @ W["W_out"] + W.get("p_out", 0)
     return found
 
 

@@ -69,7 +69,12 @@ DELTA = {
     "head_dim": (8, 16, 40),
     "attention_bias": (True, False),
 }
-STATES = {"state_size": (3, 16), "conv_kernel": (3, 4), "use_conv_bias": (True, False)}
+STATES = {
+    "state_size": (3, 16),
+    "conv_kernel": (3, 4),
+    "use_conv_bias": (True, False),
+    "use_bias": (True, False),
+}
 USUAL = {**WIDTHS, **FFN, **HEADS, **TIED}
 
 INCOMPLETE = (
@@ -95,7 +100,7 @@ ALWAYS = (
     "n_shared_experts", "n_group", "rotary_dim", "n_embd", "n_head", "num_layers", "num_heads",
     "lru_width", "conv1d_width", "linear_num_heads", "d_model", "attention_heads",
     "attn_config", "ffn_config", "num_kv_shared_layers", "layers_block_type", "emb_dim",
-    "languages",
+    "languages", "attn_layer_offset", "mamba_d_ssm",
     "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
 )  # fmt: skip
 """Fields that are always drawn: the class's defaults would not fit the others."""
@@ -171,6 +176,7 @@ SOME: Mapping[str, Sequence[Any]] = {
     "mamba_d_state": (3, 8),
     "mamba_d_conv": (3, 4),
     "mamba_conv_bias": (True, False),
+    "mamba_proj_bias": (True, False),
     "conv_L_cache": (2, 5),
     "use_sandwich_norm": (True, False),
     "linear_num_heads": (1, 2),
@@ -562,6 +568,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mamba_d_state": (3, 8),
         "mamba_d_conv": (3, 4),
         "mamba_conv_bias": (True, False),
+        "mamba_proj_bias": (True, False),
         "attention_bias": (True, False),
     },
     "nemotron_h": {
@@ -578,6 +585,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "n_groups": (1, 3),
         "conv_kernel": (3, 4),
         "use_conv_bias": (True, False),
+        "use_bias": (True, False),
         "mlp_bias": (True, False),
         "n_routed_experts": (4,),
         "num_experts_per_tok": (1, 2),
@@ -620,6 +628,8 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mamba_d_conv": (3, 4),
         "mamba_dt_rank": ("auto", 5),
         "hidden_act": ("gelu", "silu"),
+        "mamba_conv_bias": (True, False),
+        "mamba_proj_bias": (True, False),
     },
     "zamba2": {
         **WIDTHS,
@@ -655,6 +665,8 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mamba_rms_norm": (True, False),
         "attention_bias": (True, False),
         "mlp_bias": (True, False),
+        "mamba_proj_bias": (True, False),
+        "projectors_bias": (True, False),
     },
     "gemma": USUAL,
     "gemma4_text": {

@@ -179,13 +179,15 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"x_proj\.weight", "W_R W_B W_C", "columns"), (r"dt_proj\.weight", "W_dt", "columns"),
         (r"dt_proj\.bias", "b_dt", ""), (r"out_proj\.weight", "W_out", "columns"),
         (r"dt_layernorm\.weight", "gain_T", ""), (r"b_layernorm\.weight", "gain_B", ""),
-        (r"c_layernorm\.weight", "gain_C", ""),
+        (r"c_layernorm\.weight", "gain_C", ""), (r"in_proj\.bias", "p_X p_Z", "columns"),
+        (r"out_proj\.bias", "p_out", ""),
     ],
     "mamba-2": [
         ("A_log", "log_A", ""), ("D", "D", ""), ("dt_bias", "b_dt", ""),
         (r"conv1d\.weight", "w_X w_K w_Q", "columns"), (r"conv1d\.bias", "b_X b_K b_Q", "columns"),
         (r"in_proj\.weight", "W_Z W_X W_K W_Q W_dt", "columns"), (r"norm\.weight", "gain", ""),
-        (r"out_proj\.weight", "W_out", "columns"),
+        (r"out_proj\.weight", "W_out", "columns"), (r"out_proj\.bias", "p_out", ""),
+        (r"in_proj\.bias", "p_Z p_X p_K p_Q p_dt", "columns"),
     ],
     "lfm2": [
         (r"conv\.weight", "w", "columns"), (r"in_proj\.weight", "W_B W_C W_X", "columns"),

@@ -303,7 +303,6 @@ REFUSED = [
     ({"model_type": "zamba", "attention_hidden_size": 64}, "= 64 differs from what other fields"),
     ({"model_type": "zamba2", "num_key_value_heads": 5}, "5 heads of keys do not divide the 32"),
     ({"model_type": "xlstm", "ffn_proj_factor": -1}, "must be a positive number, got -1"),
-    ({"model_type": "mamba", "use_bias": True}, "use_bias = True is not known here"),
     ({"model_type": "mamba2", "num_heads": 7}, "head_dim = 64 is not 8192, which is expand"),
     ({"model_type": "jetmoe", "num_experts_per_tok": 9}, "go through 9 of 8 experts"),
     ({"model_type": "jetmoe", "num_attention_heads": 16}, "= 16 differs from what other fields"),

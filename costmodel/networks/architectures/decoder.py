@@ -100,16 +100,19 @@ def attention(
     return mixer("self-attention", (*grouped, *options), n=n, g=found, h=head_width(c), **sizes)
 
 
-def mamba_2(c: Configuration, inner: int, *options: str, of: str = "mamba_expand") -> Use:
-    """Make the part Mamba-2, `inner` channels wide, by the usual fields of a configuration;
-    ModelError for heads that are not as wide, which names the field `of` that `inner` follows from.
-    """
+def mamba_2(
+    c: Configuration, inner: int, *options: str, of: str = "mamba_expand", out: str = ""
+) -> Use:
+    """Make the part Mamba-2, `inner` channels wide, by the usual fields of a configuration; `out`:
+    the field that says whether the map out has a bias, where that of all maps does not. ModelError
+    for heads that are not as wide, which names the field `of` that `inner` follows from."""
     heads, width = c.size("mamba_n_heads"), c.get("mamba_d_head")
     width = inner // heads if width == "auto" else c.size("mamba_d_head")
     if heads * width != inner:
         raise c.refused(f"{heads} heads of {width} channels are not the {inner} of {of}")
     groups, taps = c.size("mamba_n_groups"), c.size("mamba_d_conv")
-    options = (*options, *conv_bias(c, "mamba_conv_bias"))
+    biases = (*conv_bias(c, "mamba_conv_bias"), *map_biases(c, "mamba_proj_bias", out))
+    options = (*options, *biases)
     return mixer("mamba-2", options, n=heads, P=width, N=c.size("mamba_d_state"), G=groups, k=taps)
 
 
@@ -117,6 +120,13 @@ def conv_bias(c: Configuration, name: str) -> tuple[str, ...]:
     """The option of Mamba and Mamba-2 for a field that says whether short convolutions have
     biases; none where the field is missing or true."""
     return () if c.switch(name, usual=True) else ("no-conv-bias",)
+
+
+def map_biases(c: Configuration, name: str, out: str = "") -> tuple[str, ...]:
+    """The options of Mamba and Mamba-2 for the field `name`, which says whether all maps of rows
+    have biases, or with the name of a field `out` all but the map out."""
+    there = {"in-bias": c.switch(name, False), "out-bias": c.switch(out or name, False)}
+    return tuple(option for option, has in there.items() if has)
 
 
 def mixture(

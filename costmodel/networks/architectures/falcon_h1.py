@@ -36,18 +36,13 @@ released files that the class does not read."""
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of FalconH1ForCausalLM or -Model: in each block
     Mamba-2 beside attention, then a gated FFN."""
-    c.with_class().require(
-        {
-            "mamba_proj_bias": (False,),
-            "projectors_bias": (False,),
-            "hidden_act": ("silu",),
-        }
-    )
+    c.with_class().require({"hidden_act": ("silu",)})
     c.fields_read.update((*MULTIPLIERS, *ONLY_NUMBERS, "mamba_expand"))
     norm, wide = parts.rms_norm(), c.size_or_none("mamba_d_ssm")
     inner = wide or c.size("mamba_expand") * c.size("hidden_size")
     normed = () if c.switch("mamba_rms_norm") else ("no-norm",)
-    state = mamba_2(c, inner, *normed, of="mamba_d_ssm" if wide else "mamba_expand")
+    of = "mamba_d_ssm" if wide else "mamba_expand"
+    state = mamba_2(c, inner, *normed, of=of, out="projectors_bias")
     turned, share = rotary(c)
     biased = ("bias",) if c.switch("attention_bias") else ()
     ffn = parts.gated_ffn("silu", c.switch("mlp_bias"))

@@ -60,7 +60,6 @@ def read(c: Configuration) -> Description:
     block attention or Mamba-2, then experts or an FFN. ModelError if the heads are not as wide as
     the layer."""
     c.with_defaults(DEFAULTS)
-    c.require({"mamba_proj_bias": (False,)})
     c.fields_read.update(ONLY_NUMBERS)
     turned, share = rotary(c)
     if c.get("position_embedding_type") != "rope":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from costmodel.networks import parts
-from costmodel.networks.architectures.decoder import block, conv_bias, decoder, mixer
+from costmodel.networks.architectures.decoder import block, conv_bias, decoder, map_biases, mixer
 from costmodel.networks.blocks import Description
 from costmodel.networks.configuration import Configuration
 
@@ -83,9 +83,9 @@ def read_2(c: Configuration) -> Description:
 
 
 def _common(c: Configuration) -> tuple[int, int]:
-    """(model width, inner width) from a configuration of Mamba or Mamba-2; ModelError for biases,
-    activation or inner width other than those that the mixers have."""
-    c.require({"use_bias": (False,), "hidden_act": ("silu", "swish")})
+    """(model width, inner width) from a configuration of Mamba or Mamba-2; ModelError for
+    an activation or inner width other than those that the mixers have."""
+    c.require({"hidden_act": ("silu", "swish")})
     c.fields_read.update(ONLY_NUMBERS)
     d = c.size("hidden_size")
     inner = c.size("expand") * d
@@ -95,6 +95,7 @@ def _common(c: Configuration) -> tuple[int, int]:
 
 def _decoder(c: Configuration, name: str, of: str, remark: str, **sizes: int) -> Description:
     norm = parts.rms_norm()
-    layer = block(of, mixer(of, conv_bias(c, "use_conv_bias"), **sizes), norm=norm)
+    biases = (*conv_bias(c, "use_conv_bias"), *map_biases(c, "use_bias"))
+    layer = block(of, mixer(of, biases, **sizes), norm=norm)
     layers = [layer] * c.size("num_hidden_layers")
     return decoder(c, name, layers, norm, remark=remark, state="fp32")

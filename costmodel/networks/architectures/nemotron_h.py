@@ -16,6 +16,7 @@ from costmodel.networks.architectures.decoder import (
     block,
     conv_bias,
     decoder,
+    map_biases,
     mixer,
     mixture,
     part,
@@ -65,9 +66,10 @@ ONLY_NUMBERS = (
     "use_mamba_kernels", "rescale_prenorm_residual", "residual_in_fp32", "routed_scaling_factor",
     "attention_bias", "num_logits_to_keep", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap",
     "n_shared_experts", "num_nextn_predict_layers", "mtp_layers_block_type",
-    "mtp_hybrid_override_pattern",
+    "mtp_hybrid_override_pattern", "mamba_proj_bias",
 )  # fmt: skip
-"""Constants, kernels, and layers that predict further tokens, which the class does not load; the
+"""Constants, kernels, a bias that the class does not read (`use_bias` says which biases there are),
+and layers that predict further tokens, which the class does not load; the
 width of a shared expert has its own field, and the width of Mamba-2 is heads times their width."""
 
 
@@ -79,8 +81,6 @@ def read(c: Configuration) -> Description:
         {
             "mlp_hidden_act": ("relu2",),
             "mamba_hidden_act": ("silu",),
-            "use_bias": (False,),
-            "mamba_proj_bias": (False,),
             "moe_latent_size": (None,),
             "sliding_window": (None,),
             "hidden_dropout": (0.0,),
@@ -105,7 +105,7 @@ def read(c: Configuration) -> Description:
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "linear_attention": (
         "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel",
-        "use_conv_bias",
+        "use_conv_bias", "use_bias",
     ),
     "full_attention": ("num_attention_heads", "num_key_value_heads", "head_dim"),
     "mlp": ("intermediate_size", "mlp_bias"),
@@ -123,7 +123,7 @@ def _part(c: Configuration, kind: str) -> Any:
     if kind == "linear_attention":
         return mixer(
             "mamba-2",
-            conv_bias(c, "use_conv_bias"),
+            (*conv_bias(c, "use_conv_bias"), *map_biases(c, "use_bias")),
             n=c.size("mamba_num_heads"),
             P=c.size("mamba_head_dim"),
             N=c.size("ssm_state_size"),

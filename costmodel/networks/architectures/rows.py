@@ -18,6 +18,7 @@ from costmodel.networks.architectures.decoder import (
     conv_bias,
     head_width,
     mamba_2,
+    map_biases,
     mixer,
     part,
     rotary,
@@ -168,7 +169,6 @@ def _parallel(c: Configuration) -> str:
 
 def _mamba_2(c: Configuration) -> Use:
     """Make the part Mamba-2, with sizes from the fields of a configuration of Bamba."""
-    c.require({"mamba_proj_bias": (False,)})
     return mamba_2(c, c.size("mamba_expand") * c.size("hidden_size"))
 
 
@@ -179,12 +179,11 @@ def _bamba(c: Configuration, k: int, number: int) -> str:
 def _mamba(c: Configuration) -> Use:
     """Make the part Mamba with norms inside, with sizes from the fields of a configuration of
     Jamba."""
-    c.require({"mamba_proj_bias": (False,)})
     d = c.size("hidden_size")
     rank = c.get("mamba_dt_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("mamba_dt_rank")
     inner, state = c.size("mamba_expand") * d, c.size("mamba_d_state")
-    options = ("norms", *conv_bias(c, "mamba_conv_bias"))
+    options = ("norms", *conv_bias(c, "mamba_conv_bias"), *map_biases(c, "mamba_proj_bias"))
     return mixer("mamba", options, E=inner, R=rank, N=state, k=c.size("mamba_d_conv"))
 
 

@@ -11,7 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from costmodel.networks import parts
-from costmodel.networks.architectures.decoder import block, decoder, mixer, part, rotary
+from costmodel.networks.architectures.decoder import (
+    block,
+    conv_bias,
+    decoder,
+    map_biases,
+    mixer,
+    part,
+    rotary,
+)
 from costmodel.networks.architectures.equations import layer_rows, mamba_heads, shared_block
 from costmodel.networks.blocks import Block, Description, Use
 from costmodel.networks.configuration import Configuration
@@ -96,10 +104,10 @@ def read_1(c: Configuration) -> Description:
     untied head, with which the class shares no block."""
     c.with_class().require(
         {
-            "mamba_conv_bias": (True,), "mamba_proj_bias": (False,), "hidden_mamba_act": ("silu",),
+            "hidden_mamba_act": ("silu",),
             "tie_word_embeddings": (True,),
         }
-    )  # fmt: skip
+    )
     c.fields_read.update((*ONLY_NUMBERS, "use_associative_scan"))
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
     period, offset = c.size("attn_layer_period"), c.number("attn_layer_offset")
@@ -115,9 +123,10 @@ def read_1(c: Configuration) -> Description:
     rank = c.get("mamba_dt_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("mamba_dt_rank")
     norm, g = parts.rms_norm(), c.size("num_key_value_heads")
+    biases = (*conv_bias(c, "mamba_conv_bias"), *map_biases(c, "mamba_proj_bias"))
     state = part(
-        "mamba of heads", mamba_heads.mamba(), n=heads, E=inner, R=rank, N=c.size("mamba_d_state"),
-        k=c.size("mamba_d_conv"),
+        "mamba of heads", mamba_heads.mamba(biases), n=heads, E=inner, R=rank,
+        N=c.size("mamba_d_state"), k=c.size("mamba_d_conv"),
     )  # fmt: skip
     ffn = shared_block.gated_ffn(1, c.activation("hidden_act"))
     h = c.size_or_none("attention_head_dim") or 2 * d // n

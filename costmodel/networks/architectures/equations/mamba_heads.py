@@ -3,19 +3,28 @@ as in Zamba?"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from costmodel.language.equations import Mixer
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array
 from costmodel.language.writing import exp, function, sum_
-from costmodel.mixers.selective import declare_rows, gated, rows
+from costmodel.mixers.selective import (
+    biased,
+    declare_map,
+    declare_out,
+    declare_rows,
+    gated,
+    rows,
+)
 from costmodel.networks.parts import noting
 
 
 @noting
-def mamba() -> Mixer:
+def mamba(chosen: Collection[str]) -> Mixer:
     """Make Mamba of n heads, as a mixer of rows (l, d): N states for each of E inner channels;
     B and C (the paper's) and the R numbers that give the step are maps of the E/n channels of a
-    head.
+    head. `chosen`: options about biases, as those of Mamba.
 
     Gu and Dao 2023, arXiv 2312.00752; heads: Glorioso et al. 2024, arXiv 2405.16712, ZambaModel.
     """
@@ -25,13 +34,15 @@ def mamba() -> Mixer:
     E, R = m.size("E", "inner channels", 256), m.size("R", "rank of the step size", 8)
     m.input("x", l, d)
     y, each = m.output("y", l, d), E / n
-    declare_rows(m, "X", E, ())
+    declare_rows(m, "X", E, chosen)
+    declare_map(m, "Z", E, chosen)
+    declare_out(m, E, chosen)
     shapes = {
         "W_R": (n, each, R), "W_dt": (n, R, each), "b_dt": (n, each), "W_B": (n, each, N),
-        "W_C": (n, each, N), "log_A": (n, each, N), "D": (n, each), "W_Z": (d, E),
+        "W_C": (n, each, N), "log_A": (n, each, N), "D": (n, each),
     }  # fmt: skip
     W = {name: m.parameter(name, *shape) for name, shape in shapes.items()}
-    W_out = m.parameter("W_out", E, d)
+    W_out = m.arrays["W_out"]
     with m.form("recurrent") as f:
         X = rows(f, "X", "u", n)  # makes the indices g, a head, and u, a channel of a head
         i, later, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("b", 1, d)
@@ -58,5 +69,5 @@ def mamba() -> Mixer:
         )
         O[i, g, u] = sum_(S[i, g, u, s] * C[i, g, s], over=s) + W["D"][g, u] * X[i, g, u]
         H = gated(f, O, "u")
-        y[i, b] = sum_(H[i, g, u] * W_out[(g - 1) * each + u, b], over=(g, u))
+        y[i, b] = biased(m, "out", sum_(H[i, g, u] * W_out[(g - 1) * each + u, b], over=(g, u)), b)
     return m
