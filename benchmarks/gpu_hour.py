@@ -475,7 +475,7 @@ def lacks() -> list[str]:
     """The packages that the project and its tests need and this machine has not, those that a
     package here or in `wheels/` needs included."""
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*about["dependencies"], "pytest>=8", "pytest-timeout>=2", "hypothesis>=6"]
+    wanted = [*about["dependencies"], "pytest>=9", "hypothesis>=6"]
     found, seen = [], set(OWN)
     while wanted:
         requirement = wanted.pop()
