@@ -393,19 +393,20 @@ def test_profile_in_a_pipe_is_plain_text(tmp_path: Path) -> None:
     assert len(read(path)[0]) == 1
 
 
-def test_a_wrong_module_in_a_process(tmp_path: Path) -> None:
-    name = written(tmp_path, "wrong-in-a-process", (".flip(1)", ""))
-    done = process("check", name)
-    assert (done.returncode, done.stderr) == (FAILED, "")
-    assert "in step, equation (1) s is the first whose values the module never" in done.stdout
+def test_a_wrong_module_fails_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = written(tmp_path, "wrong", (".flip(1)", ""))
+    assert cli.run(["check", name]) == FAILED
+    done = capsys.readouterr()
+    assert done.err == ""
+    assert "in step, equation (1) s is the first whose values the module never" in done.out
 
 
-def test_a_file_that_raises_in_a_process(tmp_path: Path) -> None:
-    name = written(tmp_path, "raises-in-a-process", ("import torch", "import torch\n1 / 0"))
-    done = process("reconcile", name)
-    assert (done.returncode, done.stdout) == (MISUSED, "")
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith(
+def test_a_file_that_raises_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = written(tmp_path, "raises", ("import torch", "import torch\n1 / 0"))
+    assert cli.run(["reconcile", name]) == MISUSED
+    done = capsys.readouterr()
+    assert done.out == "" and done.err.count("\n") == 1
+    assert done.err.startswith(
         f"costmodel: {name.rpartition(':')[0]} does not import: ZeroDivisionError: division by zero"
     )
 

@@ -53,17 +53,3 @@ def test_a_resumed_file_is_taken_with_one_warning(
     path.write_bytes(path.read_bytes().replace(b'"mixer"', b'"mixer', 1))  # of a whole line
     assert cli.run([*typed, "--force"] if "-o" in typed else typed) == FAILED
     assert "line 1 is not valid JSON" in capsys.readouterr().err
-
-
-def test_a_finished_sweep_prints_its_records(tmp_path: Path, capsys: Capture) -> None:
-    """In CSV as in its file, and no word of another command."""
-    path = tmp_path / "runs.jsonl"
-    typed = ["sweep", "me:fft", "--d", "4", "--l", "3", "--seconds", "0.05", "--rounds", "1"]
-    typed += ["--device", "cpu", "-o", str(path)]
-    assert cli.run(typed) == 0
-    assert "1 of 1 points" in capsys.readouterr().out
-    assert cli.run([*typed, "--format", "csv"]) == 0
-    out, err = capsys.readouterr()
-    header, *lines = out.splitlines()
-    assert header.startswith("mixer,implementation,") and lines
-    assert "1 of 1 points" in err and "another command" not in err

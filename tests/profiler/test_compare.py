@@ -643,10 +643,11 @@ def test_a_real_process_takes_rounds() -> None:
         assert "first process alone" in record.reasons["peak_memory"]
 
 
-def test_a_process_that_cannot_measure_says_why() -> None:
+def test_a_process_that_cannot_measure_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = candidates(asked("self-attention", given={"d": (4,), "l": (2**40,), "n": (2,)}))
     lost = in_fresh_process(Run(huge, processes=6), 0)
     assert "fewer than two candidates can be measured" in lost.lost and not lost.records
+    monkeypatch.setattr(running, "in_fresh_process", lambda made, number: lost)
     with pytest.raises(MeasureError, match="fewer than two candidates can be measured"):
         run(Run(huge, processes=6))
 

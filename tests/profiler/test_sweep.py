@@ -330,8 +330,12 @@ def test_real_modules_are_measured_by_a_process_and_replayed(
     assert run("reconcile", "--from", str(path), "--format", "json") == 0
     assert len(json.loads(capsys.readouterr().out)["ladders"]) == 2
     before = path.read_bytes()
-    assert run(*words) == 0
+    assert run(*words, "--format", "csv") == 0  # a record a line, and no word of another command
     assert path.read_bytes() == before
+    out, err = capsys.readouterr()
+    header, *lines = out.splitlines()
+    assert header.startswith("mixer,implementation,") and lines
+    assert "2 of 2 points" in err and "another command" not in err
 
 
 def test_a_point_that_an_older_version_left_without_a_latency_is_tried_again(

@@ -19,7 +19,7 @@ from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import read
 from profiler.run.request import request_json
-from profiler.sweep import session
+from profiler.sweep import order, session
 from profiler.sweep.child import Measuring, printable, setup
 from profiler.sweep.devices import Device, devices, recovered
 from profiler.sweep.failures import DIED, FAULT, MEMORY, Failure
@@ -79,11 +79,11 @@ def test_a_process_that_does_not_start_is_a_sentence() -> None:
 def test_two_devices_are_two_processes_that_fill_one_file(tmp_path: Path) -> None:
     """Both share the grid; one point kills its process, and the rest is measured all the same."""
     path = tmp_path / "runs.jsonl"
-    blocks = grid((2, 3, 5, 7, sweeping.KILLED), rounds=1)
+    blocks = [*order.blocks([request(l=sweeping.KILLED)], 1, 0), *grid((2, 3, 5, 7), rounds=1)]
     starts = processes(FAKE_DEVICES, "cpu", None, FAKE)
     found = session.sweep(blocks, Results(path), starts)
     records, problems = read(path)
-    assert problems == [] and found.kinds == {DIED: 3}
+    assert problems == [] and found.kinds == {DIED: 1}
     assert found.failures == [
         "the measuring process was killed: the machine's memory may have run out"
     ]
@@ -121,6 +121,7 @@ SEED = 4
 """Of an order in which other blocks come before the one that never ends."""
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_end_in_the_middle_of_a_point_loses_that_point_alone(
     how: signal.Signals, tmp_path: Path

@@ -14,12 +14,12 @@ import pytest
 import cli
 from profiler.records.reading import MeasureError
 from profiler.records.store import read
-from profiler.sweep import ray_cluster, session
+from profiler.sweep import order, ray_cluster, session
 from profiler.sweep.failures import DIED, MEMORY, Failure
 from profiler.sweep.ray_cluster import Actor, Cluster, connected, needs
 from profiler.sweep.results import Results
 from tests import sweeping
-from tests.sweeping import grid, keys_in, points_of
+from tests.sweeping import grid, keys_in, points_of, request
 
 FAKE = "tests.sweeping:measure"
 
@@ -35,15 +35,16 @@ def local() -> Iterator[Cluster]:
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
 def test_a_local_cluster_fills_the_file(local: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    lengths = (2, 3, sweeping.MEMORY, sweeping.KILLED)
-    found = session.sweep(grid(lengths, rounds=1), Results(path), local.actors(None, FAKE))
-    assert found.kinds == {MEMORY: 3, DIED: 3}
+    ending = [request(l=length) for length in (sweeping.MEMORY, sweeping.KILLED)]
+    plan = [*order.blocks(ending, 1, 0), *grid((2, 3), rounds=1)]
+    found = session.sweep(plan, Results(path), local.actors(None, FAKE))
+    assert found.kinds == {MEMORY: 1, DIED: 1}
     assert any("the Ray actor ended: " in sentence for sentence in found.failures)
-    assert keys_in(path) == [point.key for point in points_of(grid(lengths, rounds=1))]
+    assert keys_in(path) == [point.key for point in points_of(plan)]
     assert all(r.environment["torch"] or r.failure for r in read(path)[0])
     assert {r.sweep["worker"].split()[0] for r in read(path)[0]} == {"node"}
-    again = session.sweep(grid(lengths[:3], rounds=1), Results(path), local.actors(None, FAKE))
-    assert again.kinds == {} and len(keys_in(path)) == 12
+    again = session.sweep(grid((2, 3), rounds=1), Results(path), local.actors(None, FAKE))
+    assert again.kinds == {} and len(keys_in(path)) == len(points_of(plan))
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
