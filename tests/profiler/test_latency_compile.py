@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ print(compile_call(lambda x: torch.softmax(x + x, -1), (torch.randn(3, 4),)).rea
 """
 
 
+@pytest.mark.grid
 def test_a_missing_compiler_is_a_reason_from_torch_itself() -> None:
     """In a process of its own: torch remembers which compilers it has found."""
     environment = os.environ | {"CXX": "no-such-compiler"}
@@ -107,15 +109,20 @@ def test_what_the_compiled_call_gives_is_held_against_the_call() -> None:
     assert relative_difference([one], [torch.ones(3)]) is None
 
 
-@NO_COMPILER
-def test_a_real_module_is_compiled() -> None:
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=[NO_COMPILER, pytest.mark.grid])]
+)
+def test_a_real_module_is_compiled(backend: str) -> None:
     layer, x = torch.nn.Linear(4, 4), torch.randn(3, 4)
 
     @torch.no_grad()
     def call(value: torch.Tensor) -> torch.Tensor:
         return torch.softmax(layer(value), -1)
 
-    tried = (compile_call(call, (x,)) for _ in range(3))  # a busy machine may settle at no call
+    compiler = partial(torch.compile, backend=backend)
+    tried = (  # a busy machine may settle at no call
+        compile_call(call, (x,), compiler=compiler) for _ in range(3)
+    )
     found = made(next((one for one in tried if isinstance(one, Compiled)), None))
     assert found.reading.value > 10 * found.reading.details["settled_call_s"]
     assert found.reading.details["graph_breaks"] == 0
