@@ -119,7 +119,7 @@ def test_gradients_of_random_systems_with_options_equal_execution(
     assert made.apart == []
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_gradients_keep_their_values(name: str, form: str) -> None:
     """Computed again or kept: the numbers are the same, to the last bit."""

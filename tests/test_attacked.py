@@ -191,6 +191,7 @@ def test_what_is_proven_of_random_systems_holds() -> None:
     attacked(proven())
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", ["restricted-attention", "s4d", "longformer", "bigbird"])
 def test_what_is_proven_of_mixers_holds(name: str, mutated: pytest.MonkeyPatch) -> None:
     """The claims that deriving counts, state and span of a mixer asks for, a part of them drawn."""

@@ -98,7 +98,7 @@ def test_every_sequence_has_a_loss_and_a_target(name: str, loss: str) -> None:
     assert apart(mixer, mixer.default_form, complete(mixer, SIZES[2]), loss) == []
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize(("name", "form"), small.distinct())
 def test_by_mac_a_further_sequence_costs_what_its_execution_does(name: str, form: str) -> None:
     """By `mac` a sum over the sequences of what is no sum takes b additions when it is executed so,
@@ -115,6 +115,7 @@ def test_by_mac_a_further_sequence_costs_what_its_execution_does(name: str, form
     assert three - one == four - two
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "form"), small.distinct())
 def test_gradients_of_weights_are_added_up_over_the_batch(name: str, form: str) -> None:
     mixer = builtin(name)

@@ -23,6 +23,7 @@ def case(phase: str, form: str = "chunked") -> Case:
     return Case(about, sizes, symbolic=False)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("phase", ["training", "inference", "training-step"])
 @pytest.mark.parametrize("name", COSTS)
 def test_the_best_chunk_is_that_of_a_loop(name: str, phase: str) -> None:

@@ -146,6 +146,7 @@ def test_what_binds_changes_with_the_phase_and_the_board(tmp_path: Path) -> None
     assert row["bound"] == "exponentials"
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", [GQA, "mla:absorbed", "gdn", "kda", "mamba-2"])
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_a_predicted_time_is_above_the_floor_inside_its_interval(name: str, phase: str) -> None:

@@ -233,6 +233,7 @@ def test_memory_is_claimed_of_all_sequences(name: str) -> None:
         assert most == cm.peak(mixer, "training-step").at(**whole) >= kept
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", ["strided-attention", "mega+chunk"])
 def test_a_long_maximum_is_refuted_at_sizes(name: str) -> None:
     """Span and largest live set: maxima of many terms, whose difference from 22 has many cases."""
@@ -593,9 +594,10 @@ def test_a_mixer_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_figure_that_only_a_search_finds_is_compared_at_sizes(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads by a stride: path lengths have no formula; what needs one is not decided."""
+    monkeypatch.setattr(identities, "SEARCHED", 500)
     mixer = "check sinkhorn --claim"
     (true,) = json_of(f"{mixer} 'path_length = Min(l - 1, 1)'", capsys)["claims"]
     assert true["verdict"] == "agrees" and "smallest sizes; no proof for all" in true["note"]

@@ -277,6 +277,7 @@ def sizes_of(write: Write) -> tuple[dict[str, int], ...]:
     return tuple({**sizes, "d": 2} for sizes in (BLOCKS if write in QUOTIENTS else SIZES))
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("write", CAUSAL, ids=lambda w: w.__name__)
 def test_the_oracle_agrees(write: Write) -> None:
     """Of the first rows of chunks, the entries at a stride are not counted: no peak is derived."""
@@ -338,6 +339,7 @@ def test_the_last_rows_are_held(write: Write) -> None:
         assert held == [2 * 3 * min(t, C - 1) for t in range(1, 8)]
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     "rewrites", [(), ("safe-softmax",), ("safe-softmax", "logsumexp-gradient")]
 )

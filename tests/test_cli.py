@@ -137,16 +137,20 @@ KEYS = {
 
 
 OF_EACH_KIND = (
-    "self-attention she mlstm gated-deltanet rwkv-7 sinkhorn reformer fnet lstm strided-attention "
+    "self-attention she mlstm sinkhorn reformer fnet lstm strided-attention "
     "self-attention+relative-bias self-attention+cross aft-local gpt-oss-attention"
 )
 """Mixers with several forms, without a cost of a token, with a state, with a context, with weights
 that nothing reads, and with every reason for a missing number."""
 
+DELTA_RULES = pytest.param("gated-deltanet rwkv-7", marks=pytest.mark.grid)
+"""Mixers whose answers take seconds to derive."""
 
+
+@pytest.mark.parametrize("mixers", [OF_EACH_KIND, DELTA_RULES])
 @pytest.mark.parametrize("options", ["", "--l 4 --t 5", "--convention torch", "--symbolic"])
-def test_json_is_schema_1(options: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json(f"table {OF_EACH_KIND} --form all --format json {options}", capsys)
+def test_json_is_schema_1(options: str, mixers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json(f"table {mixers} --form all --format json {options}", capsys)
     assert found["schema"] == 1
     rows = found["rows"]
     assert isinstance(rows, list)
@@ -581,6 +585,7 @@ def test_a_closed_pipe_is_no_error(printed: str, reader: str, first: str) -> Non
     assert made.stderr == "" and made.stdout.startswith(first) and bool(made.stdout) == bool(first)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("width", [40, 80])
 @pytest.mark.parametrize("command", [
     "explain lstm --phase all",

@@ -108,7 +108,7 @@ def small(name: str) -> list[dict[str, int]]:
     return [{x: v for x, v in sizes.items() if x in letters} for sizes in sets]
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("rewrites", [(), ("dense",), ("zero-state",), ("norm=rsqrt",)], ids=str)
 @pytest.mark.parametrize("accounting", ["strict", "mac"])

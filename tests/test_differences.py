@@ -77,6 +77,7 @@ def test_differences_add_up(one: str, two: str) -> None:
     assert holds(*(side(cm.mixer(name), "training") for name in (one, two)))
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("one", "two"), PAIRS[::7], ids=[f"{a} {b}" for a, b in PAIRS[::7]])
 def test_differences_of_other_phases_add_up(one: str, two: str) -> None:
     sides = [cm.mixer(name) for name in (one, two)]

@@ -99,6 +99,7 @@ def seeded(seed: int) -> dict[str, str]:
     return found
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_three_seeded_errors_are_caught_exactly(seed: int, tmp_path: Path) -> None:
     errors = seeded(seed)

@@ -338,7 +338,7 @@ def told(parts: list[Part]) -> list[str]:
     ]
 
 
-@pytest.mark.grid(8)
+@pytest.mark.grid(24)
 @pytest.mark.parametrize(("name", "form"), forms())
 def test_no_sentence_ends_in_a_comma_and_nothing_is_left_open(name: str, form: str) -> None:
     both = replace(explained(name, "training", form), phases=PHASES)

@@ -160,6 +160,7 @@ def test_a_figure_without_a_formula_says_that_a_table_has_it(data: dict[str, Any
     assert reason.endswith("; costmodel table searches for it at given sizes")
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", names())
 def test_equations_are_typeset_as_mathml(name: str) -> None:
     mixer = builtin(name)

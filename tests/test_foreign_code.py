@@ -217,6 +217,7 @@ with m.form("direct") as f:
 """
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("command", ["table --phase all --l 2 --d 2", "explain", "check"])
 def test_a_sum_of_hundreds_of_written_terms(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

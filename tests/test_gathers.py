@@ -248,6 +248,7 @@ each_size = by_sizes(SIZES)
 each_form = pytest.mark.parametrize("write", FORMS, ids=lambda w: w.__name__)
 
 
+@pytest.mark.grid(3)
 @each_form
 @each_size
 def test_what_may_be_gathered_counts_as_read(write: Write, sizes: dict[str, int]) -> None:
@@ -256,6 +257,7 @@ def test_what_may_be_gathered_counts_as_read(write: Write, sizes: dict[str, int]
     assert {*made.compared} >= {*(EXPECTED if write in CAUSAL else ("counts", "values"))}
 
 
+@pytest.mark.grid(3)
 @each_form
 @each_size
 def test_gradients_are_scattered(write: Write, sizes: dict[str, int]) -> None:

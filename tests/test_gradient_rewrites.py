@@ -53,7 +53,7 @@ CASES = [
 ]
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(("name", "form", "rewrites"), CASES)
 def test_costs_are_those_of_execution(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     agree(builtin(name), form, rewrites)
@@ -63,6 +63,7 @@ LARGE = ("mamba-2", "chunked", ("dense", "padded-rows"))
 """A case whose counts a reconciliation compares with what torch dispatches."""
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "form", "rewrites"), [*CASES, LARGE])
 def test_rewrites_keep_the_values_of_gradients(
     name: str, form: str, rewrites: tuple[str, ...]
@@ -97,6 +98,7 @@ NORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("rewrites", [KERNELS, APART], ids=["kernels", "apart"])
 @pytest.mark.parametrize("name", sorted(NORMS))
 def test_gradients_of_norms_cost_what_execution_does_and_stay(

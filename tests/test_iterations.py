@@ -142,7 +142,7 @@ def butterflies(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, a] = cm.sum_(H[k + 1, i, e] * w[a, e], over=e)
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("write", FORMS)
 @pytest.mark.parametrize(
     "sizes", [{"l": 1, "d": 1, "r": 1, "k": 1}, {"l": 2, "d": 1, "r": 3, "k": 2}]

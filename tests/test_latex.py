@@ -201,6 +201,7 @@ def test_few_printed_counts_of_random_systems_are_left_open() -> None:
     assert asked[True] >= 0.8 * asked.total()
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "form"), distinct())
 def test_printed_counts_are_read_back(name: str, form: str) -> None:
     """By our own grammar and by Python's."""
@@ -652,7 +653,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @needs_latex
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_compiles_as_printed(

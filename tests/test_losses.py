@@ -70,6 +70,7 @@ def made(mixer: Mixer, form: str, *names: str, accounting: str = "strict") -> Gr
     return found
 
 
+@pytest.mark.grid(2)
 @EVERY
 @pytest.mark.parametrize("name", SOME)
 def test_costs_and_gradients_equal_their_execution(name: str, loss: str) -> None:
@@ -136,6 +137,7 @@ def target_of(loss: str, shape: tuple[int, ...]) -> Any:
     return generator.uniform(-1, 1, shape)
 
 
+@pytest.mark.grid(3)
 @IN_TURN
 def test_gradients_begin_where_those_of_torch_do(name: str, form: str, loss: str) -> None:
     """Those of the loss are those that begin at torch's gradient of the output, which is given."""
@@ -184,6 +186,7 @@ BACKWARD: Mapping[str, Callable[[int, int], dict[str, int]]] = {
 }
 
 
+@pytest.mark.grid(3)
 @IN_TURN
 def test_counts_grow_by_those_of_the_loss(name: str, form: str, loss: str) -> None:
     """By its own operations and no other, for each of b sequences."""
@@ -385,6 +388,7 @@ def test_an_unknown_loss_lists_the_known_ones() -> None:
         cm.count(builtin("she"), "backward", loss="hinge")
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "loss"), [*zip(SOME, cycle(LOSSES))])
 def test_explain_prints_the_loss(name: str, loss: str) -> None:
     """The equations of the loss, and that it is counted."""

@@ -308,6 +308,7 @@ def test_values_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.grid(3)
 @every_choice
 @every_size
 def test_counts_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str, int]) -> None:
@@ -326,7 +327,7 @@ def test_counts_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str
         assert +Counter(token.by_class()) == +done
 
 
-@pytest.mark.grid(8)
+@pytest.mark.grid(24)
 @every_choice
 def test_rules_equal_the_oracle(options: tuple[str, ...]) -> None:
     """But for the traffic of learned numbers by distance, which is refused by name."""

@@ -152,7 +152,7 @@ def followed_at(case: Case) -> int:
     return furthest_apart(system_of(case.mixer, case.form, (), "training"), case.sizes)
 
 
-@pytest.mark.grid(8)
+@pytest.mark.grid(48)
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_every_mixer_is_as_far_across_as_the_search_finds(name: str, form: str) -> None:
     """By its formula, where it has one, and by following its reads at the sizes."""
@@ -171,7 +171,7 @@ def test_every_mixer_is_as_far_across_as_the_search_finds(name: str, form: str) 
 CHUNKED = [key for key in FORMS if key[1] == "chunked" and (*key, "path_length") not in LEFT_OPEN]
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(("name", "form"), CHUNKED)
 def test_chunks_of_every_length(name: str, form: str) -> None:
     """Chunks that divide the length or not, of one row, and longer than the sequence."""
@@ -423,6 +423,7 @@ WRITERS: dict[Writer, Places] = {
 }
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 def test_a_system_is_as_far_across_as_the_search_finds(write: Writer) -> None:
     mixer = written(write)
@@ -596,6 +597,7 @@ IN_CHUNKS: dict[Writer, Places] = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("write", IN_CHUNKS, ids=lambda write: write.__name__)
 def test_a_system_in_chunks_is_as_far_across_as_the_search_finds(write: Writer) -> None:
     mixer = written(write)

@@ -335,6 +335,7 @@ AROUND: dict[str, Callable[[Ranges, Node], Node]] = {
 }
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("around", AROUND)
 def test_a_range_that_is_always_empty_has_a_sum_of_0(around: str, ends: str) -> None:

@@ -179,6 +179,7 @@ def test_strictly_all_of_a_table_is_checked(
         assert cli.run(["check", str(path), "--strict"]) == strict, text
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("heading", "cell", "quantity"), [
     ("# Params", "4d^2", "parameters"),
     ("Number of parameters", "4d^2", "parameters"),
@@ -260,6 +261,7 @@ def test_the_heading_or_the_cell_names_an_operation(
     assert {claim["quantity"]: claim["verdict"] for claim in made} == OTHERS[heading, cell]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("format_", ["csv", "latex"])
 @pytest.mark.parametrize(
     ("phase", "sizes", "back"),
@@ -334,7 +336,7 @@ READ_BACK = (
 )
 
 
-@pytest.mark.grid(5)
+@pytest.mark.grid(15)
 @pytest.mark.parametrize(("mixer", "format_"), [*zip(names(), cycle(["csv", "latex"]))])
 def test_what_is_printed_of_a_mixer_is_read_back(
     mixer: str, format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],

@@ -239,6 +239,7 @@ ONE_OF_A_KIND = {c.kind: c for c in CHECKED if c.model}
 """Of the claims about networks, which take longest, one of each kind."""
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(
     "claim", [*(c for c in CHECKED if not c.model), *ONE_OF_A_KIND.values()], ids=lambda c: c.id
 )

@@ -52,6 +52,7 @@ def displays_as_latex(answer: Displayed) -> None:
     assert shown.count("{") == shown.count("}")
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "form"), distinct())
 def test_every_answer_displays_as_latex(name: str, form: str) -> None:
     """Where one token has no cost of its own, every question about it gives the one reason."""

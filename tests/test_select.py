@@ -260,6 +260,7 @@ each_size = by_sizes(SIZES)
 each_mixer = pytest.mark.parametrize("write", ANSWERED, ids=lambda w: w.__name__)
 
 
+@pytest.mark.grid(3)
 @each_mixer
 @each_size
 def test_a_choice_is_counted_as_executed(write: Write, sizes: dict[str, int]) -> None:
@@ -269,6 +270,7 @@ def test_a_choice_is_counted_as_executed(write: Write, sizes: dict[str, int]) ->
     assert {*ANSWERED[write]} - {*made.compared} == set()
 
 
+@pytest.mark.grid(3)
 @each_mixer
 @pytest.mark.parametrize("rewrites", [("dense",), ("safe-softmax",), ("sort=merge",)])
 @pytest.mark.parametrize("accounting", ["strict", "mac"])

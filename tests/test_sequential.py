@@ -54,6 +54,7 @@ def test_the_steps_of_gradients_in_chunks(chunk: int, phase: str) -> None:
             assert done.steps() == steps.at(**sizes), sizes
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("name", "form", "phase"),
     [

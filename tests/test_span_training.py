@@ -42,7 +42,7 @@ def executed(
     return run(system, sizes, dense="dense" in rewrites, ready=ready).span()
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("rewrites", REWRITES, ids=str)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("name", "form", "letter"), CUT)
@@ -59,6 +59,7 @@ def test_span_of_cut_sequences_equals_execution(
         assert not isinstance(found, Searched)
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("form", ["direct", "banded"])
 @pytest.mark.parametrize("name", ["restricted-attention-causal", "restricted-attention"])
@@ -116,6 +117,7 @@ def test_a_loop_is_numbered_from_the_last_row_that_it_computes() -> None:
     assert {str(row) for row in block.last_rows.values()} == {"floor((l - 1)/C)"}
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_loop_without_its_last_rows_is_as_deep_as_executed(phase: str) -> None:
     derived = cm.span(late(), phase)

@@ -115,6 +115,7 @@ def test_bytes_that_are_no_utf_8_are_shown(format_: str, tmp_path: Path) -> None
 # Ends
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("line", "code", "said"),
     [

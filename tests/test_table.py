@@ -102,7 +102,7 @@ def test_parameters_spans_and_state_at_128() -> None:
             assert row.value("state") == STATE[name] * 128 * 128
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(12)
 @pytest.mark.parametrize("name", variants())
 def test_batch_multiplies_work_and_state_and_not_the_weights(name: str) -> None:
     phase = "inference" if has_inference(cm.mixer(name)) else "training"
@@ -128,7 +128,7 @@ def test_work_done_once_is_apart_and_not_multiplied_by_the_batch() -> None:
     assert many.value("total") == 3 * (total - once) + once
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _ in distinct()))
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_rows_equal_the_public_questions(name: str, phase: str) -> None:
@@ -349,6 +349,7 @@ IN_NUMBERS = {"best_chunk": "needs a number for every size"}
 """Key of a row -> why the row has no formula for any mixer."""
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("name", "form"), distinct())
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_symbolic_rows_evaluate_to_the_numbers(name: str, form: str, phase: str) -> None:
@@ -539,7 +540,7 @@ def test_sorting_puts_what_does_not_exist_last() -> None:
     assert totals == sorted(totals, key=lambda v: -int(str(v)))
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(24)
 @pytest.mark.parametrize("mixer", variants())
 def test_every_column_has_a_value_or_the_reason_of_its_phase(mixer: str) -> None:
     """In every form and both phases, at the usual sizes."""

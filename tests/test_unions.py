@@ -205,7 +205,7 @@ def test_the_sinks_are_not_counted_twice() -> None:
 SWITCHES = (("safe-softmax",), ("scale=folded",), ("dense",), ("dense", "safe-softmax"))
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(
     ("sizes", "rewrites"), [*product(SIZES, [()]), *zip(SIZES, cycle(SWITCHES))], ids=str
 )
@@ -215,7 +215,7 @@ def test_sink_attention_is_what_its_execution_counts(
     assert differences(sink_attention(), sizes, rewrites=rewrites) == []
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(18)
 @pytest.mark.parametrize(
     ("write", "sizes", "accounting"),
     [*product(LAYOUTS, SIZES, ["strict"]), *product(LAYOUTS, SIZES[-1:], ["mac"])],

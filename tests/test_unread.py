@@ -19,7 +19,7 @@ from costmodel.proofs.unread import said
 from tests.small import forms, variants, without_inference
 
 
-@pytest.mark.grid(12)
+@pytest.mark.grid(36)
 @pytest.mark.parametrize("name", variants())
 def test_built_in_mixers_define_what_is_read(name: str) -> None:
     for form in builtin(name).forms.values():
@@ -27,7 +27,7 @@ def test_built_in_mixers_define_what_is_read(name: str) -> None:
             assert not said(form, sizes), (form.name, sizes)
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(8)
 @pytest.mark.parametrize(("name", "form"), forms(variants()))
 def test_the_tokens_add_up_to_the_forward_pass(name: str, form: str) -> None:
     """But for what is done once. Work on a context alone is no token's, and is the same for any

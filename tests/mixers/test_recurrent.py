@@ -373,6 +373,7 @@ def test_critical_path_and_span(which: tuple[str, str], steps: tuple[str, str]) 
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.grid(3)
 @each_name
 @pytest.mark.parametrize(("phase", "t"), [("training", 5), ("inference", 1), ("inference", 4)])
 def test_reconcile_explains_all_work_of_recurrent_layers(name: str, phase: str, t: int) -> None:

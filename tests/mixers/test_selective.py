@@ -251,6 +251,7 @@ PAPERS = {
 """By the whole name, or by the name without options."""
 
 
+@pytest.mark.grid(3)
 @each_name
 @each_size
 def test_selective_state_spaces_equal_the_papers(name: str, sizes: Sizes) -> None:
@@ -260,13 +261,14 @@ def test_selective_state_spaces_equal_the_papers(name: str, sizes: Sizes) -> Non
     equals_the_paper(name, sizes, paper, ROUNDING, beyond=1)
 
 
+@pytest.mark.grid(3)
 @each_name
 def test_gradients_of_selective_state_spaces_pass(name: str) -> None:
     for implementation in registry.implementations(name):
         assert gradients_pass(name, implementation, {**SIZES[1], "l": 3, "k": 2, "C": 2})
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(12)
 @pytest.mark.parametrize(("name", "implementation"), modules_of(NAMES))
 def test_nothing_of_selective_state_spaces_is_left_unexplained(
     name: str, implementation: str

@@ -233,7 +233,7 @@ def test_the_path_along_the_rows(name: str) -> None:
     assert [span.at(l=l + 1, d=2, N=2) - span.at(l=l, d=2, N=2) for l in range(2, 6)] == [3] * 4
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize(("name", "implementation"), modules_of((*NAMES, "gss", "h3", "spade")))
 def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
     sizes = {"b": 2, "l": 5, "d": 4, "f": 4, "r": 2, "k": 2, "N": 2, "n": 2, "w": 3}

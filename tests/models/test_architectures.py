@@ -65,7 +65,7 @@ def printed(*words: str) -> Any:
     return json.loads(result.output)["models"][0]
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_equal_those_of_the_class(tmp_path: Path, kind: str) -> None:
     some = [one for one in RECORDED if one["config"]["model_type"] == kind]
@@ -101,7 +101,7 @@ def of_padding(net: Network) -> int:
     return found
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrix_products_multiply_as_often_as_those_of_the_class(tmp_path: Path, kind: str) -> None:
     """A forward pass over all tokens, or over an image, with eager attention and each expert by

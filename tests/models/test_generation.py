@@ -143,6 +143,7 @@ def test_networks_that_generate_nothing() -> None:
     assert made.prompt.at(p=4, l=8).total > 0
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", mixer_names())
 def test_every_mixer_generates_as_its_steps_cost_or_says_why_not(name: str) -> None:
     """The closed sum over steps, with its first steps and windows, for every built-in mixer."""

@@ -92,7 +92,7 @@ def executed(part: Mixer, sizes: dict[str, int], form: str = "") -> dict[str, in
     return {name: number for name, number in found.items() if number}
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(12)
 @pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("rewrites", [(), ("dense",), ("safe-softmax",)])
 def test_parts_are_counted_as_their_execution_counts_them(

@@ -113,6 +113,7 @@ def by_hand(net: Network, at: dict[str, int]) -> int:
     return added
 
 
+@pytest.mark.grid(3)
 @every_kind
 def test_a_backward_pass_costs_what_its_execution_costs(net: Network) -> None:
     at = sizes_of(net)
@@ -132,6 +133,7 @@ def test_a_backward_pass_costs_what_its_execution_costs(net: Network) -> None:
     assert found == +expected
 
 
+@pytest.mark.grid(3)
 @every_kind
 def test_what_is_kept_is_what_the_execution_reads(net: Network) -> None:
     """The distinct entries that gradients read, an array between two parts taken once."""
@@ -392,7 +394,7 @@ def test_the_schedule_holds_what_is_kept(net: Network, recompute: str) -> None:
     assert live == 3 * found.each.at(at) + found.alone.at(at) + apart
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("recompute", ["none", "layers"])
 @every_kind
 def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -> None:

@@ -259,6 +259,7 @@ EQUAL = {
 }
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("kind", EQUAL)
 def test_a_twin_computes_what_the_class_of_transformers_computes(kind: str, tmp_path: Path) -> None:
     """Every parameter of the class is one of the twin, and the scores of the last token equal the

@@ -61,7 +61,7 @@ UNDERIVED = {"strided-attention", "deltanet", "gated-deltanet", "kda", "mamba-2"
 """Mixers with a form whose span, or another such answer, is refused with its reason."""
 
 
-@pytest.mark.grid(24)
+@pytest.mark.grid(48)
 @pytest.mark.parametrize("name", names())
 def test_built_in_mixers_hold(name: str) -> None:
     """Among them: every form's answers, gradients too, are what its execution tallies, and every
@@ -352,6 +352,7 @@ WRONG_MODULES: dict[str, tuple[tuple[Change, ...], str]] = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", WRONG_MODULES)
 def test_a_wrong_module_fails_where_it_parts(name: str, tmp_path: Path) -> None:
     changes, pattern = WRONG_MODULES[name]
@@ -890,6 +891,7 @@ BLAMED: dict[str, tuple[type[torch.nn.Module], str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("kind", BLAMED)
 def test_the_array_with_the_fault_is_blamed(kind: str) -> None:
     module, mixer, name, sentence = BLAMED[kind]
@@ -1033,6 +1035,7 @@ HELD: dict[str, tuple[tuple[str, str, str], bool, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", HELD)
 def test_a_state_of_any_shape_is_counted(name: str, tmp_path: Path) -> None:
     (held, read, write), holds, sentence = HELD[name]

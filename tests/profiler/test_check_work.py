@@ -107,6 +107,7 @@ PADDED: tuple[Change, ...] = (
 )
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     "rewrites", [(), ("dense",), ("padded",), ("padded-rows",), ("dense", "padded")], ids=",".join
 )

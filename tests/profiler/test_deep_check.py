@@ -260,7 +260,7 @@ def proof_named(name: str, proofs: Iterator[Proof]) -> Proof:
     return next(proof for proof in proofs if proof.name == name)
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_drawn_and_found(name: str, tmp_path: Path) -> None:
     changes, shows, kind, sentence = WRONG[name]
@@ -302,7 +302,7 @@ IN_BF16 = {
 """Fault -> the change, and a part of the sentence that names it."""
 
 
-@pytest.mark.grid(1)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", IN_BF16)
 def test_a_small_error_of_long_sequences_in_bf16_alone_is_found(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -154,6 +154,7 @@ IN_CHUNKS = [
 ]  # fmt: skip
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "kind"), IN_CHUNKS)
 def test_the_last_token_of_a_chunk_stays_finite_however_often_it_is_timed(
     name: str, kind: str

@@ -165,7 +165,7 @@ def test_forward_equals_the_papers_equations(
         np.testing.assert_allclose(module(x).detach().numpy(), expected, atol=ROUNDING)
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @each
 @by_sizes(FEW)
 def test_forward_equals_the_equations(described: Implementation, sizes: dict[str, int]) -> None:
@@ -179,7 +179,7 @@ def test_forward_equals_the_equations(described: Implementation, sizes: dict[str
         close(y, evaluated(described, module, sizes, *given))
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @each_stepping
 @by_sizes(FEW)
 def test_steps_equal_forward_and_hold_what_later_tokens_read(
@@ -279,7 +279,7 @@ def test_parameters_are_those_of_the_equations(described: Implementation) -> Non
         }
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @each
 def test_on_the_meta_device_there_are_shapes_alone(described: Implementation) -> None:
     """Sizes of a real network cost nothing there: as many parameters as the equations count."""
@@ -297,7 +297,7 @@ def test_on_the_meta_device_there_are_shapes_alone(described: Implementation) ->
         assert (y.shape, y.dtype, y.device.type) == (x.shape, torch.float64, "meta")
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @each
 def test_autograd_equals_finite_differences(described: Implementation) -> None:
     sizes = {"d": 2, "l": 3, "n": 2}

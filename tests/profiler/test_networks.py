@@ -91,6 +91,7 @@ def loss(net: Twin, data: dict[str, Tensor]) -> Tensor:
 # Parameters.
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", names())
 def test_every_preset_has_a_twin_with_as_many_parameters(name: str) -> None:
     """At the sizes of the source; of a sweep, at every one of its values."""
@@ -153,6 +154,7 @@ def mixer_of(layer: Layer) -> Any:
 # Operations.
 
 
+@pytest.mark.grid(3)
 @every_kind
 def test_what_a_twin_dispatches_is_what_its_network_counts(network: Network) -> None:
     """Every class of a forward pass with its loss, under what its mixers are described to do."""
@@ -228,6 +230,7 @@ def test_dropout_acts_in_training_alone() -> None:
 # Generating.
 
 
+@pytest.mark.grid(3)
 @every_generating
 def test_steps_give_the_scores_of_forward(network: Network) -> None:
     net, data = twin(network, dtype=torch.float64).eval(), given(network.choices, 2)
@@ -241,6 +244,7 @@ def test_steps_give_the_scores_of_forward(network: Network) -> None:
         torch.testing.assert_close(scores, expected[:, i], atol=1e-10, rtol=0)
 
 
+@pytest.mark.grid(3)
 @every_generating
 def test_generation_is_greedy_decoding(network: Network) -> None:
     """Through the mixers' `step`; against a forward pass over everything for each new token."""

@@ -65,7 +65,7 @@ def test_every_combination_has_modules() -> None:
     assert (found.mixer, found.options) == ("self-attention+bias+wide", ("bias", "wide"))
 
 
-@pytest.mark.grid(16)
+@pytest.mark.grid(32)
 @each
 def test_every_combination_of_options_passes_its_proofs(described: Implementation) -> None:
     mixer = cm.mixer(described.mixer)
@@ -96,7 +96,7 @@ def test_every_option_of_every_mixer_has_a_module() -> None:
     assert {name for name, _ in WITH_OPTIONS} == {*OFFERED}
 
 
-@pytest.mark.grid(17)
+@pytest.mark.grid(34)
 @pytest.mark.parametrize(("name", "implementation"), WITH_OPTIONS)
 def test_every_module_with_an_option_equals_its_equations(name: str, implementation: str) -> None:
     mixer = cm.mixer(name)

@@ -151,7 +151,7 @@ def traced(request: Request) -> Operations | Unavailable | None:
 # Counted
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("phase", ["training", "backward", "training-step"])
 @pytest.mark.parametrize(
     "name", ["named", "one_thrice", "Nothing", "Several", "looked_up", "sliding", "Normed"]

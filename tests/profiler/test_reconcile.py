@@ -117,6 +117,7 @@ def test_what_mixes_no_new_token_says_why(chosen: Implementation) -> None:
 DESCRIBED = [(it, phase) for it, phase in CASES if (it.mixer, it.form) in distinct()]
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("chosen", "phase"), DESCRIBED, ids=[f"{label(it)}-{phase}" for it, phase in DESCRIBED]
 )
@@ -420,7 +421,7 @@ each_trained = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(6)
 @each_trained
 def test_gradients_are_explained(chosen: Implementation, phase: str) -> None:
     for place in range(len(SIZES)):
@@ -429,7 +430,7 @@ def test_gradients_are_explained(chosen: Implementation, phase: str) -> None:
         assert result.explained
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(6)
 @each_trained
 def test_causes_lead_to_what_is_dispatched(chosen: Implementation, phase: str) -> None:
     result = swept(chosen, phase, 1)

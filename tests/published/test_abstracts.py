@@ -80,6 +80,7 @@ def test_what_is_held_fixed_is_said() -> None:
             assert "being fixed" in verdict.note or " >> " in verdict.note, name
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_less_than_it_grows_is_not_enough(name: str) -> None:
     claim = CLAIM[name]

@@ -505,6 +505,7 @@ def altered(claim: Any) -> Any:
 HOLDING = [name for name, (verdict, _) in EXPECTED.items() if verdict.startswith("agrees")]
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", HOLDING)
 def test_an_altered_claim_disagrees(name: str) -> None:
     verdict = check(altered(CLAIM[name]))

@@ -501,6 +501,7 @@ ALIKE = {f"s6.2.a-n{n}.{quantity}" for n in (4, 16, 32) for quantity in ("mul", 
 RIGHT = [n for n, v in EXPECTED.items() if v.startswith("agrees") and n not in ALIKE]
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_an_altered_claim_disagrees(name: str) -> None:
     known = {claim.id: claim for claim in CLAIM.values()}

@@ -70,7 +70,7 @@ def steps(x: Tensor) -> Tensor:
     return x * 2 * 3 if x.shape[1] > 40 else x * 2
 
 
-@pytest.mark.grid(8)
+@pytest.mark.grid(16)
 @pytest.mark.parametrize(
     ("fn", "products"),
     [

@@ -30,6 +30,7 @@ def flops_of_convolution(**options: Any) -> FlopCounter:
     return found
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("options", [{}, {"padding": 1}, {"stride": 2}, {"dilation": 2}], ids=str)
 def test_flop_counter_agrees_on_convolutions(transposed: bool, options: dict[str, int]) -> None:

@@ -54,6 +54,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("grad", EXPECTED, ids=str)
 def test_only_the_gradients_that_are_asked_for_are_counted(grad: str | None) -> None:
     found = trace(adapted, over="l,d,r", grad=grad)
@@ -102,6 +103,7 @@ def test_a_transposed_convolution_is_once_or_twice_its_forward_pass(
     assert found.backward["mul"] == formula(f"{times}*6*5*d*2*d*4*b")
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("grad", ["parameters", "inputs", "both"])
 def test_the_equations_are_asked_for_the_same_gradients(grad: str) -> None:
     name = "profiler.mixers.self_attention:ExplicitSelfAttention"

@@ -108,7 +108,7 @@ def whole(make: Any, over: str, let: str | list[str], monkeypatch: pytest.Monkey
         return trace(make, over=over, let=let)
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(6)
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(
     ("make", "over", "let"),
@@ -164,7 +164,7 @@ def test_what_a_block_does_by_its_place_is_seen(
     """The whole module is run at all sizes then."""
 
     def make(d: int) -> nn.Module:
-        return Chain([Block(d) for _ in range(9)], between)
+        return Chain([nn.Linear(d, d) for _ in range(9)], between)
 
     found, expected = trace(make, over="l", let="d=4"), whole(make, "l", "d=4", monkeypatch)
     assert found.quantities == expected.quantities
@@ -255,6 +255,7 @@ def test_what_no_formula_gives_is_told_of_slow_modules_too(make: Any, over: str,
     assert isinstance(found.quantities["forward", "mul"], Break)
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("doctor", ["add", "mul", "exp", "upcast", "hook"])
 def test_slow_modules_hide_no_operation(doctor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def doctored(d: int) -> nn.Module:

@@ -158,6 +158,7 @@ def convolution(axes: int, transposed: bool = False, groups: int = 1, **options:
     return make
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("make", "products", "forward", "backward"),
     [
