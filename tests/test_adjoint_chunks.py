@@ -134,6 +134,7 @@ def weight_beside_a_first_term() -> Mixer:
     return m
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("written", [beside_a_first_term, weight_beside_a_first_term])
 def test_a_first_entry_keeps_its_gradient_where_there_are_no_later_ones(
     written: Callable[[], Mixer],

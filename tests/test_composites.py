@@ -650,6 +650,7 @@ with m.form("direct") as f:
 '''
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(
     ("command", "said"),
     [

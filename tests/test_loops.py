@@ -193,6 +193,7 @@ def test_loops_that_do_not_need_each_other_are_two() -> None:
     assert found == [{"h"}, {"y"}]
 
 
+@pytest.mark.grid(3)
 @each_loop
 @each_size
 def test_derived_answers_are_those_of_an_execution(write: Write, sizes: dict[str, int]) -> None:

@@ -499,6 +499,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] 
 ]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("mutate", "name", "form", "rewrites", "question"), MUTATIONS, ids=lambda v: _name(v)
 )

@@ -180,6 +180,7 @@ def _attention(mixer: Mixer, form: Form, i: Index, b: Index) -> Node:
 WRITERS: tuple[Writer, ...] = (_sums, _uneven, _stacked, _attention)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 @pytest.mark.parametrize("rewrites", [(), ("safe-softmax",)], ids=str)
 def test_a_two_sided_window_is_as_deep_as_executed(

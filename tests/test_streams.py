@@ -158,6 +158,7 @@ main(["profile", "she", "--l", "2", "--d", "2", "--n", "1", "--device", "cpu"])
 """
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", LOADED)
 def test_an_interrupt_while_something_loads_says_nothing(name: str) -> None:
     made = subprocess.run(

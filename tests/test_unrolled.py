@@ -228,6 +228,7 @@ def test_a_search_that_takes_too_long_is_refused(hill: Path) -> None:
     assert row["span"] is None and "choose smaller sizes" in row["reasons"]["span"]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("mixer", "phase", "length", "column", "reason"),
     [
@@ -248,6 +249,7 @@ def test_what_one_mixer_cannot_answer_is_its_own_dash(
     assert other["total"] and other[column]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
 @pytest.mark.parametrize("columns", ["mul,span", "mul"])
 def test_too_little_memory_is_a_sentence(hill: Path, columns: str) -> None:

@@ -182,7 +182,7 @@ FEWEST = int(stats.binom.ppf(0.01, RUNS, 0.95))
 """Of so many intervals of 95 %, fewer hold the truth less than once in 100."""
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize("name", ALIKE)
 def test_intervals_hold_the_ratio_however_noise_hangs_together(name: str) -> None:
     assert held(ALIKE[name], RATIO) >= FEWEST

@@ -656,6 +656,7 @@ LEAKS: dict[str, tuple[Change, ...]] = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(2)
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("name", LEAKS)
 def test_a_state_that_takes_more_memory_than_it_needs(name: str, tmp_path: Path) -> None:

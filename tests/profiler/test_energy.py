@@ -49,6 +49,7 @@ VARIETIES: dict[str, tuple[dict[str, Any], dict[str, Any], Profile, int]] = {
 }
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_within_one_per_cent_of_the_truth(board: Simulated, variety: str) -> None:
     counter, instant, profile, cost_us = VARIETIES[variety]

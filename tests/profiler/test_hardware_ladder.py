@@ -119,6 +119,7 @@ def test_every_gap_is_a_recount(reconcile: Reconcile) -> None:
     assert record.environment["ncu"] == "2025.3.1.0"
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("extra", "bare"),
     [

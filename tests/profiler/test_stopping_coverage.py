@@ -83,6 +83,7 @@ SHORT, LONG = 1.25, 30.0
 """Milliseconds of calls of which twenty fill a block, and of those that are one each."""
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("kept", "spread", "call_ms", "least"),
     [

@@ -148,6 +148,7 @@ def test_every_study_is_known_by_its_name() -> None:
         study("extractor")
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("own", [EXTRACTORS, ADDITIVE])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_plan_keeps_to_its_limits_and_says_what_it_leaves_out(

@@ -66,6 +66,7 @@ class DoctoredFused(FusedSelfAttention):
         return super().attend(q, k, v, causal=causal).exp()
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("module", [FusedSelfAttention, DoctoredFused])
 def test_the_gradients_of_fused_attention_are_explained(module: Any) -> None:
     """And nothing but the gradient of what was added is left: a product with the result."""

@@ -132,6 +132,7 @@ def test_a_case_in_which_fewer_sizes_run_gives_no_formula() -> None:
         found.at("forward", l=53, d=4)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     "fn", [lambda x: x * 2 if x.shape[1] > 20 else x, lambda x: x * 2 if x.shape[1] > 50 else x]
 )

@@ -271,7 +271,7 @@ class Random(nn.Module):
         return x if self.parts or 2 * (x.shape[1] % self.C) <= self.C else x.exp()
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_formulas_of_random_chunks_hold_at_other_sizes(seed: int) -> None:
     target, sizes = Target("Random", partial(Random, seed=seed)), parse_variables("l,C", {"d": "2"})

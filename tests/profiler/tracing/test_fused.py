@@ -95,6 +95,7 @@ def test_recurrent_layers_lie_in_memory_as_on_a_cpu(kind: type, batch_first: boo
     assert (found[0], found[2]) == (real[0], real[2])
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("joined", [1, 3])
 def test_merging_the_heads_of_a_result_is_free(joined: int) -> None:
     """What is saved for the backward is what hooks see saved on a CPU."""

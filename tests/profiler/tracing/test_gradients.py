@@ -152,6 +152,7 @@ def test_formulas_of_gradients_give_the_numbers_at_sizes(capsys: Capture) -> Non
     assert values["bytes", "saved for backward"] == 4 * 1000 * 64
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("at", "said"),
     [("l=5", "give d, too"), ("l=5,d=4,l=5", "expected each of l, d once"),
