@@ -66,20 +66,23 @@ APART = 1.1
 ENDING = ".csv.gz"
 
 
-def number(row: Row, *names: str, default: float | None = None) -> float:
-    """The value of the first of these columns that a row has; ValueError if it has none."""
-    for name in names:
-        if row.get(name) not in (None, ""):
-            return float(row[name])
-    if default is None:
-        raise ValueError(f"no column {' or '.join(names)}")
-    return default
+def number(row: Row, name: str, default: float | None = None, above: float = 0) -> float:
+    """The number in a column of a row, `default` if the column or the cell is missing; ValueError
+    if there is neither, or the number is not above `above`, or infinite."""
+    cell = row.get(name)
+    if cell in (None, "") and default is not None:
+        return default
+    if not cell:
+        raise ValueError(f"an empty cell in {name}" if name in row else f"no column {name}")
+    if not above < float(cell) < inf:
+        raise ValueError(f"no {name} above {above:g}")
+    return float(cell)
 
 
 def attention(row: Row, tokens: str) -> dict[str, float]:
     """The sizes of a row of attention, with `tokens` the letter of the number of tokens."""
-    seen = number(row, "isl") if tokens == "l" else number(row, "step") + 1
-    window = number(row, "window_size", default=0)
+    seen = number(row, "isl") if tokens == "l" else number(row, "step", above=-1) + 1
+    window = number(row, "window_size", default=0, above=-inf)
     return {
         "b": number(row, "batch_size"), tokens: seen, "h": number(row, "head_dim"),
         "n": number(row, "num_heads"), "g": number(row, "num_key_value_heads"),
@@ -98,7 +101,7 @@ def prompt(row: Row) -> tuple[str, dict[str, float]]:
 
 def latent(row: Row, tokens: str) -> dict[str, float]:
     """The sizes of a row of latent attention, in DeepSeek's widths."""
-    seen = number(row, "isl") if tokens == "l" else number(row, "step") + 1
+    seen = number(row, "isl") if tokens == "l" else number(row, "step", above=-1) + 1
     return {
         "b": number(row, "batch_size"), tokens: seen, "n": number(row, "num_heads"),
         "K": 128, "R": 64, "V": 128, "c": 512,
@@ -249,13 +252,11 @@ def read_table(path: Path, on: Board) -> Table:
         for row in csv.DictReader(file):
             try:
                 seconds = number(row, "latency_ms") / 1e3
-                if not 0 < seconds < float("inf"):
-                    raise ValueError("no time above 0")
                 kernel, sizes = TABLES[name](row)
+                watts = number(row, "power_W", default=float("nan"), above=-inf)
             except ValueError as error:
                 table.left_out[str(error)] = table.left_out.get(str(error), 0) + 1
                 continue
-            watts = number(row, "power_W", default=float("nan"))
             source = row.get("kernel_source") or ""
             found.setdefault((kernel, source), []).append((sizes, seconds, watts))
     for (kernel, source), rows in found.items():
@@ -292,14 +293,18 @@ def read_folder(folder: Path, devices: Path | None) -> Iterator[Table]:
         except BoardError as error:
             print(f"{place.name}: {error}", file=sys.stderr)
             continue
-        for path in sorted(place.glob(f"*{ENDING}")):
+        for path in sorted(place.iterdir()):
             try:
+                if not path.name.endswith(ENDING):
+                    raise ValueError(f"no table: expected a name that ends in {ENDING}")
                 table = read_table(path, on)
             except (ValueError, OSError, EOFError) as error:
                 print(f"{place.name}/{path.name}: {error}", file=sys.stderr)
                 continue
             for reason, rows in table.left_out.items():
                 print(f"{place.name}/{path.name}: {rows} left out: {reason}", file=sys.stderr)
+            if not table.parts and not table.left_out:
+                print(f"{place.name}/{path.name}: no rows", file=sys.stderr)
             if table.parts:
                 yield table
 

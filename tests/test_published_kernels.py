@@ -114,6 +114,12 @@ def test_boards_tables_and_rows_that_are_unknown_are_sentences(
         ["something new,1,128,8,8,64,0.02", "something new,,128,8,8,64,0.02", "x,1,9,8,8,64,-1"],
     )
     (tmp_path / "h100_sxm" / "gdn.csv.gz").write_text("no gzip")
+    (tmp_path / "h100_sxm" / "gemm.csv").write_text("m,n,k,latency_ms\n1,2,3,4\n")
+    write(tmp_path / "h100_sxm" / "kda.csv.gz", "latency_ms", [])
+    write(
+        tmp_path / "l40s" / "gemm.csv.gz", "m,n,k,latency_ms",
+        ["64,0,64,0.01", "64,64,64,", "64,64,64,inf"],
+    )  # fmt: skip
     devices = tmp_path / "boards"
     devices.mkdir()
     (devices / "mine.toml").write_text(
@@ -127,7 +133,10 @@ def test_boards_tables_and_rows_that_are_unknown_are_sentences(
     ]  # fmt: skip
     for sentence in (
         "no board 'v100'", "board mine has no figure 'matrix.bf16'", "no kernel 'moe' is predicted",
-        "1 left out: no column batch_size", "1 left out: no time above 0", "Not a gzipped file",
+        "1 left out: an empty cell in batch_size", "1 left out: no latency_ms above 0",
+        "Not a gzipped file", "h100_sxm/gemm.csv: no table: expected a name that ends in .csv.gz",
+        "h100_sxm/kda.csv.gz: no rows", "l40s/gemm.csv.gz: 1 left out: no n above 0",
+        "1 left out: an empty cell in latency_ms", "1 left out: no latency_ms above 0",
     ):  # fmt: skip
         assert sentence in printed.err
 
