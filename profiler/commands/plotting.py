@@ -168,6 +168,11 @@ def chosen_kind(name: str | None, usual: str, kinds: Sequence[Kind], of: str) ->
     """The kind of figure that `--kind` names, else the one named `usual`; UsageError for a kind
     that does not show what is plotted, `of`: "mixers" or "records"."""
     fitting = {kind.name: kind for kind in kinds if of in kind.of}
+    other = next((kind for kind in kinds if kind.name == name and of not in kind.of), None)
+    if other is not None:
+        needed = "files of records, FILE.jsonl, as profile -o writes them"
+        shows = needed if other.of == ("records",) else "mixers by name"
+        raise UsageError(f"--kind {name} shows {shows}: for {of}, {', '.join(fitting)}")
     return fitting[chosen(name or usual, f"--kind, for {of},", list(fitting))]
 
 
