@@ -263,10 +263,10 @@ def decode(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of attention of one new row, the least over splits of the keys.
     Blocks (a group of heads, a part of the keys) take the multiprocessors (SMs) in whole waves,
     each streaming its keys and values at one SM's rate, and masking each edge of the keys in a tile
-    of its own; this overlaps with all bytes at the memory's rate. A split adds a join;
-    FlashAttention 2 splits only where several rows share keys. On its boards, vLLM's copies of
-    heads that share keys add as much (on A100, 12.6 us of one sequence, 18.6 us of two). `c`: the
-    family's constants."""
+    of its own; this overlaps with all bytes at the memory's rate. A split adds a join, and all
+    splits are tried at every length, so that no longer context is faster; FlashAttention 2 splits
+    only where several rows share keys. On its boards, vLLM's copies of heads that share keys add as
+    much (on A100, 12.6 us of one sequence, 18.6 us of two). `c`: the family's constants."""
     a = attended(calls)
     cycle, sms = 1 / on["clock"], on["sms"]
     blocks = a.groups * np.ceil(a.rows / DECODE_ROWS)
@@ -277,12 +277,13 @@ def decode(c: Constants, calls: Calls, on: Board) -> Floats:
     beside = c["join"] * THOUSAND * cycle
     best = np.full(tiles.shape, np.inf)
     for split in DECODE_SPLITS:
-        waves = np.ceil(blocks * split / sms)
+        # no part without keys: 9 tiles in 16 parts are 9 parts
+        waves = np.ceil(blocks * np.minimum(split, tiles) / sms)
         edges = a.edges * c["tile"] * THOUSAND * cycle
         busy = waves * (edges + np.ceil(tiles / split) * tile)
         taken = together(busy, movement, c["overlap"])
         if split > 1:
-            splits = (split <= tiles) & ((a.rows > 1) | (not flash_attention_2(on)))
+            splits = (a.rows > 1) | (not flash_attention_2(on))
             taken = np.where(splits, taken + beside, np.inf)
         best = np.minimum(best, taken)
     if flash_attention_2(on):
