@@ -638,12 +638,13 @@ class NetworkAnswers(Answers):
         compulsory elements all activations were removed, are added: the network's inputs and
         output, or in a backward pass what the forward pass kept; and the negative number of
         `_repeated_writes`, since each gradient of a shared parameter is written once."""
-        ends = Elements({"activations": Exact.of(self._inputs_and_output())})
+        ends, kept = Elements({"activations": Exact.of(self._inputs_and_output())}), Elements()
         if self.stage == "backward":
             held = self.of(activations_of)
-            ends = Elements({"activations": held.each, "weights": held.alone})
+            ends = kept = Elements({"activations": held.each, "weights": held.alone})
         found = join.rule(shares)
-        return replace(found, compulsory=found.compulsory + ends + self._repeated_writes())
+        every = found.compulsory + ends + self._repeated_writes()
+        return replace(found, compulsory=every, kept=kept)
 
     def _inputs_and_output(self) -> Poly:
         """The number of entries of the network's inputs and output in the stage (a phase, `prefill`

@@ -104,10 +104,19 @@ class Elements(Symbolic):
 
 @dataclass(frozen=True)
 class Traffic:
-    """The entries moved at least (`compulsory`), and without fusion (`unfused`); exact."""
+    """The entries moved at least (`compulsory`), and without fusion (`unfused`); exact. `kept`: of
+    the compulsory entries of a backward pass, those that the forward pass computed."""
 
     compulsory: Elements
     unfused: Elements
+    kept: Elements = field(default_factory=Elements)
+
+    @property
+    def least(self) -> Elements:
+        """The compulsory entries without the kept ones, which a backward pass may compute anew from
+        inputs and weights: no implementation moves fewer."""
+        less = {kind: number * -1 for kind, number in self.kept.kinds.items()}
+        return self.compulsory + Elements(less)
 
     def _repr_latex_(self) -> str:
         """LaTeX for notebooks, in two lines: the elements moved at least, and without fusion."""
@@ -405,6 +414,26 @@ def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
 
 
 @cache
+def _kept(system: System, phase: str, *, rows: bool = False) -> Elements:
+    """Kind -> the number of distinct entries that a backward pass reads of arrays which the forward
+    pass computed; none in other phases.
+
+    Args:
+        rows: as for `_compulsory`.
+    """
+    if phase != "backward":
+        return Elements()
+    parts = iteration_domains(system, phase)
+    computed = frozenset(part.equation.array for part in parts)
+    return _distinct(
+        one
+        for part in parts
+        for one in _read(system, phase, part, computed, rows=rows)
+        if one.array in system.forward.defining and one.kind != "rows"
+    )
+
+
+@cache
 def moved_by(system: System, phase: str, names: tuple[str, ...]) -> Elements:
     """The entries that one kernel moves which executes the equations of the named arrays, from
     which its seconds are predicted: the distinct entries that other equations or earlier tokens
@@ -521,13 +550,14 @@ def traffic(
     """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
-    return Traffic(_compulsory(system, phase), _unfused(system, phase))
+    return Traffic(_compulsory(system, phase), _unfused(system, phase), _kept(system, phase))
 
 
 def of_part(system: System, phase: str) -> Traffic:
     """The traffic of a part of a network, whose weights data may choose: rows of an embedding by
     tokens, experts by a router."""
-    return Traffic(_compulsory(system, phase, rows=True), _unfused(system, phase, rows=True))
+    found = (answer(system, phase, rows=True) for answer in (_compulsory, _unfused, _kept))
+    return Traffic(*found)
 
 
 def weights_of_part(system: System, phase: str) -> Exact:
@@ -602,7 +632,7 @@ def weights_of(about: Answers) -> Exact:
 
 def moved(case: Case, kind: str) -> Exact:
     """The traffic of b sequences in bytes, or in elements where the case has no types. `kind` is
-    `compulsory` or `unfused`."""
+    `compulsory`, `unfused` or `least`."""
     elements: Elements = getattr(case.about.of(traffic_of), kind)
     result = Exact()
     for kind, number in elements.kinds.items():

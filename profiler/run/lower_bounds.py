@@ -131,8 +131,9 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
 
 
 def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
-    """The fewest bytes that a call moves: the compulsory ones (each input read once, each result
-    written once), without tables of constants, which a module may compute instead."""
+    """The fewest bytes that a call moves: each input read once, each result written once, without
+    tables of constants and, in a backward pass, values that the forward pass kept: a module may
+    compute these instead."""
     elements = _moved(mixer, form, phase_name(measurement.phase))
     return elements.at(measurement.sizes) * BYTES[measurement.dtype]
 
@@ -141,7 +142,7 @@ def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
 def _moved(mixer: Mixer, form: str, phase: str) -> Exact:
     """The fewest elements that a call moves, for b sequences."""
     tables = [array for array in mixer.arrays.values() if array.role == "buffer"]
-    return traffic(mixer, phase, form).compulsory.exact - elements_of(tables, tables)
+    return traffic(mixer, phase, form).least.exact - elements_of(tables, tables)
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
