@@ -43,6 +43,18 @@ bytes of a new array larger than the last cache, written for the first time. `l2
 that an elementwise operation moves while the last cache holds its arrays. `capability`: CUDA's
 compute capability. `kernel_time`: the least time of a kernel among kernels that follow one
 another."""
+RANGES: Mapping[str, tuple[float, float]] = {
+    "FLOP/s": (1e4, 1e18),
+    "op/s": (1e3, 1e18),
+    "B/s": (1e5, 1e16),
+    "B": (1e4, 1e15),
+    "Hz": (1e6, 1e11),
+    "s": (1e-9, 1e-2),
+    "W": (1, 1e5),
+    "": (1, 1e5),
+}
+"""Unit -> the least and the largest figure that some board may have. A figure in another unit, such
+as 3.35 for TB/s, lies outside."""
 BY_DTYPE = ("matrix", "narrow", "vector")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32", "fp64")
 
@@ -91,12 +103,18 @@ class Board:
         Raises BoardError: the board's file does not have the figure."""
         if name not in self.figures:
             where = f"add it to {self.path_shown}"
+            if name == "sms":
+                where = (
+                    "times of kernels are those of a GPU; on a CPU, table and reconcile --board "
+                    "predict the operations of modules"
+                )
             raise BoardError(f"board {self.name} has no figure '{name}': {where}")
         return self.figures[name].value
 
 
 def board(name: str, folder: Path | None = None) -> Board:
-    """The board (a GPU as data) with a name or alias, or that of a file `NAME.toml`.
+    """The board (a GPU as data) with a name or alias, in small or capital letters, or that of a
+    file `NAME.toml`.
 
     Args:
         folder: a folder of boards that is looked through before `tables/devices/`.
@@ -114,15 +132,16 @@ def board(name: str, folder: Path | None = None) -> Board:
         for path in sorted(place.glob("*.toml")) if place else ():
             one = read_board(path)
             for own in (one.name, *one.aliases):
-                found.setdefault(own, one)
-    if name not in found:
-        near = get_close_matches(name, found, 1)
+                found.setdefault(own.lower(), one)
+    typed = name.lower()
+    if typed not in found:
+        near = get_close_matches(typed, found, 1)
         hint = f"did you mean '{near[0]}'? " if near else ""
         raise BoardError(
             f"no board '{name}': {hint}expected one of {', '.join(sorted(found))}, or a file "
             "BOARD.toml"
         )
-    return found[name]
+    return found[typed]
 
 
 def read_board(path: Path) -> Board:
@@ -177,4 +196,10 @@ def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
                 raise BoardError(f"{path}: expected a dtype of {', '.join(DTYPES)}; got '{dtype}'")
             if type(number) not in (int, float) or not 0 < number < float("inf"):
                 raise BoardError(f"{path}: {name} must be a positive number, got {number!r}")
+            least, most = RANGES[unit := UNITS[key]]
+            if not least <= number <= most:
+                raise BoardError(
+                    f"{path}: {name} = {number!r} is no figure of a board: expected "
+                    f"{least:g} to {most:g}{unit and f' {unit}'}"
+                )
             yield name, Figure(float(number), str(label), str(source))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 
 import costmodel as cm
 from cli import app
+from costmodel.commands.options import UsageError
+from costmodel.data import data_dir
 from costmodel.prediction.boards import board
 from tests.models.test_architectures import LLAMA, written
 
@@ -19,7 +22,8 @@ EXPERTS = {"model_type": "mixtral", "num_hidden_layers": 2}
 
 
 def asked(folder: Path, config: dict[str, Any], *typed: str) -> str:
-    """What `costmodel model --board h100` prints about a configuration."""
+    """What `costmodel model --board h100` prints about a configuration; of two boards typed, the
+    last."""
     words = ["model", "--hf", written(folder, config), "--board", "h100", *typed]
     result = CliRunner().invoke(app, words)
     if result.exception:
@@ -144,3 +148,16 @@ def test_what_cannot_be_predicted_is_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(Exception, match=said):
         asked(tmp_path, LLAMA, *typed)
+
+
+def test_a_figure_that_one_stage_needs_is_missed_by_this_stage_alone(tmp_path: Path) -> None:
+    """Exponentials of a prompt's attention take time, those of a new token none."""
+    text = (data_dir("devices") / "h100_sxm.toml").read_text()
+    for figure in ("special", "sms"):
+        (tmp_path / f"no_{figure}.toml").write_text(re.sub(f"(?m)^{figure} = .*$", "", text))
+    typed = ("--context", "1k", "--board")
+    found = stages(tmp_path, LLAMA, *typed, str(tmp_path / "no_special.toml"))
+    assert "no figure 'special': add it to" in found["prefill"]["reason"]
+    assert found["decode"]["seconds"] > 0
+    with pytest.raises(UsageError, match="no figure 'sms': times of kernels are those of a GPU"):
+        asked(tmp_path, LLAMA, *typed, str(tmp_path / "no_sms.toml"))

@@ -9,7 +9,7 @@ from itertools import groupby
 from math import isnan
 from typing import Any
 
-from costmodel.errors import Unanswered
+from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.models import STAGES, Part, Predicted, binds, total
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Line, Note, Rows, Strong, Table
@@ -39,15 +39,18 @@ class Report:
     @cached_property
     def stages(self) -> Mapping[str, Sequence[Part] | Missing]:
         """Stage ("prefill", "decode") -> its parts with their predicted times, or the reason why
-        there is no prediction; Unanswered if no stage has one."""
+        there is no prediction, such as a figure that the board lacks; Unanswered or BoardError if
+        no stage has one."""
         found: dict[str, Sequence[Part] | Missing] = {}
+        reasons: list[Exception] = []
         for stage in STAGES:
             try:
                 found[stage] = self.predicted.parts(stage)
-            except Unanswered as reason:
+            except (Unanswered, BoardError) as reason:
+                reasons.append(reason)
                 found[stage] = Missing(str(reason))
-        if all(isinstance(parts, Missing) for parts in found.values()):
-            raise Unanswered(next(x.reason for x in found.values() if isinstance(x, Missing)))
+        if len(reasons) == len(found):
+            raise reasons[0]
         return found
 
     @property
