@@ -47,6 +47,7 @@ from costmodel.commands.options import (
     Output,
     Own,
     Phase,
+    PredictedModule,
     Recompute,
     StateDtype,
     Symbols,
@@ -190,12 +191,7 @@ def table(
         bool, typer.Option("--per-token", help="Operations and bytes divided by the b*l tokens.")
     ] = False,
     board: OnBoard = None,
-    impl: Annotated[
-        str,
-        typer.Option(
-            "--impl", metavar="NAME", help="With --board: the module whose time is predicted."
-        ),
-    ] = "",
+    impl: PredictedModule = "",
     dtype: Dtype = None,
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
@@ -231,8 +227,7 @@ def table(
         return
     if own:
         raise UsageError("--own is for --from FILE.jsonl: leave it out")
-    if impl and board is None:
-        raise UsageError("--impl names the module whose time is predicted: add --board")
+    on = on_board(board, impl)
     typed = rows.with_forms(mixers or ())
     selected, named = rows.selection(typed, group, all_)
     dtypes, wanted = element_types(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
@@ -250,7 +245,7 @@ def table(
         per_token,
         optimiser,
         typed,
-        on_board(board),
+        on,
         impl,
     )
     names = mixer_document.symbol_names(symbols, selected)
@@ -371,6 +366,7 @@ def explain(
         str | None,
         typer.Option("--board", metavar="NAME", help="The least time on a GPU, and what binds."),
     ] = None,
+    impl: PredictedModule = "",
     dtype: Annotated[
         str | None, typer.Option("--dtype", help="With --board: the entries' type [fp32].")
     ] = None,
@@ -404,7 +400,7 @@ def explain(
     typeset(format_, symbols=symbols)
     found, own = candidate(mixer)
     form, wanted, given = own or form, phases(phase), given_sizes(sizes)
-    on, dtypes = on_board(board), element_types(dtype, None, None, None)
+    on, dtypes = on_board(board, impl), element_types(dtype, None, None, None)
     if dtype and on is None:
         raise UsageError("--dtype is about the bytes that a board moves: add --board")
     if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
@@ -437,7 +433,9 @@ def explain(
         """The explanation of a mixer in a form, at the one value of each size."""
         at = one_combination(mixer, given, found, other)
         whole = full or format_ != SCREEN
-        return Explanation(mixer, form, wanted, at, counting, names, optimiser, whole, on, dtypes)
+        return Explanation(
+            mixer, form, wanted, at, counting, names, optimiser, whole, on, dtypes, impl
+        )
 
     if its:
         one, two = about(found, form or found.default_form), about(other, its)

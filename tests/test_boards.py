@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from functools import partial
@@ -16,6 +17,7 @@ from cli import app
 from costmodel.commands.options import UsageError
 from costmodel.data import data_dir
 from costmodel.errors import BoardError, TableError
+from costmodel.mixers import names
 from costmodel.prediction import columns
 from costmodel.prediction.boards import UNITS, board, read_board
 
@@ -50,7 +52,7 @@ def test_peaks_follow_from_multiprocessors_and_clock() -> None:
 def test_a_board_has_other_names() -> None:
     for alias, name in (("a100", "a100_sxm"), ("h100", "h100_sxm"), ("h200", "h200_sxm"),
                         ("b200", "b200_sxm"), ("rtx_pro_6000", "rtx_pro_6000_server")):  # fmt: skip
-        assert board(alias) == board(name)
+        assert board(alias) == board(alias.upper()) == board(name)
 
 
 OWN = """
@@ -90,6 +92,10 @@ def test_an_unknown_board_is_named_with_the_nearest() -> None:
         (OWN.replace("memory_bandwidth", "bandwidth"), "one of the figures .*; got 'bandwidth'"),
         (OWN.replace("1e11", "-1"), "memory_bandwidth must be a positive number, got -1"),
         (OWN.replace("1e11", "true"), "memory_bandwidth must be a positive number, got True"),
+        (OWN.replace("1e11", "3.35"), r"memory_bandwidth = 3.35 is no .* 100000 to 1e\+16 B/s"),
+        (OWN + "clock = 1980", r"clock = 1980 is no figure of a board: expected 1e\+06 .* Hz"),
+        (OWN + "kernel_time = 5", "kernel_time = 5 is no figure of a board"),
+        (OWN + "l2_bytes = 50", "l2_bytes = 50 is no figure of a board"),
         (OWN + "matrix = 3", "expected figures by dtype for matrix, got 3"),
         (OWN + "matrix = { bf17 = 3 }", "expected a dtype of .*; got 'bf17'"),
         (
@@ -190,6 +196,30 @@ def test_no_end_of_a_predicted_time_is_below_the_floor(
     assert least and ends and float(least[1]) <= float(ends[2]) <= float(ends[1])
 
 
+@pytest.mark.grid(27)
+@pytest.mark.parametrize("name", sorted(names()))
+def test_the_floor_of_a_backward_pass_is_at_most_that_of_a_training_step(name: str) -> None:
+    """Values that the forward pass may keep are read by neither: kernels compute them anew."""
+    for on, b in itertools.product(("h100", "mi300x"), (1, 7)):
+        columns = {"board": on, "columns": "floor", "dtype": "bf16", "b": b}
+        forward, backward, step = (
+            cm.table(name, phase=phase, **columns)[0]["floor"]  # type: ignore[arg-type]
+            for phase in ("training", "backward", "training-step")
+        )
+        assert max(forward, backward) <= step, on
+
+
+@pytest.mark.parametrize("name", [GQA, "mla:absorbed"])
+@pytest.mark.parametrize("on", ["h100", "a100", "rtx_4090"])
+def test_no_token_after_more_tokens_is_predicted_to_be_faster(name: str, on: str) -> None:
+    """At b = 1, few blocks of keys leave multiprocessors idle: 9 tiles of keys and 16."""
+    tokens = [1, 1025, 1153, 2048, 3000, 4096, 8000, 8192, 8193, 16000, 16384, 32768]
+    sizes = {**TOKEN, "b": 1, "l": tokens[-1], "t": tokens}
+    found = cm.table(name, board=on, columns="predicted_time", **sizes)  # type: ignore[arg-type]
+    times = [row["predicted_time"] for row in found]
+    assert times == sorted(times)
+
+
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_mamba_2_is_six_products_a_convolution_and_a_scan(phase: str) -> None:
     sizes = ["--l=8192", "--t=8192", "--b=8", "--d=4096", "--n=128", "--G=8"]
@@ -229,6 +259,13 @@ def test_times_of_a_table_per_token_are_those_of_the_whole_call() -> None:
     assert said in " ".join(text.split())
 
 
+def without(folder: Path, figure: str) -> str:
+    """The file of H100 without a figure."""
+    path, text = folder / "lacking.toml", (data_dir("devices") / "h100_sxm.toml").read_text()
+    path.write_text(re.sub(rf"(?m)^{figure} = .*$", "", text))
+    return str(path)
+
+
 def test_a_time_that_is_not_predicted_has_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,15 +292,16 @@ def test_a_time_that_is_not_predicted_has_a_reason(
     assert on_half(dtype="bf16")[0].reasons["floor"].startswith("board half has no figure")
     assert on_half(dtype="fp16")[0]["floor"] > 0
     # a board without a rate of exponentials: only formulas with exponentials need the rate
-    names = ["gqa", "mla:absorbed", "mamba-2", "gdn", "kda"]
+    fused = ["gqa", "mla:absorbed", "mamba-2", "gdn", "kda"]
+    lacking = without(tmp_path, "special")
     tokens, prompts = (
-        cm.table(names, board="mi300x", dtype="bf16", phase=phase, columns="predicted_time,floor")
+        cm.table(fused, board=lacking, dtype="bf16", phase=phase, columns="predicted_time,floor")
         for phase in ("inference", "training")
     )
     assert all(row["predicted_time"] > 0 and row["floor"] is None for row in tokens)
     refused = [row["mixer"] for row in prompts if row["predicted_time"] is None]
     assert refused == ["self-attention+grouped", "mla"]
-    assert "mi300x has no figure 'special'" in prompts[0].reasons["predicted_time"]
+    assert "lacking has no figure 'special'" in prompts[0].reasons["predicted_time"]
     monkeypatch.setattr(columns, "OF_MODULES", [])  # as before `import profiler`
     (row,) = cm.table("she", board="h100", columns="predicted_time", phase="training", dtype="bf16")
     why = row.reasons["predicted_time"]
@@ -310,5 +348,8 @@ def test_explain_tells_the_constants_of_a_predicted_time() -> None:
     assert re.search(r"Predicted \S+ us, nine of ten between \S+ and \S+ us: gemm ", told)
     assert "Constants of matrix products, fitted on a100_sxm, h200_sxm: start " in told
     assert "start: launch and tail of a call, in microseconds; " in told
+    assert re.search(r"Predicted \S+ J, at the board's power .* nine of ten between \S+ and", told)
+    module = CliRunner().invoke(app, [*asked.split(), "--impl", "recurrent"]).output
+    assert "of the module recurrent, nine of ten" in " ".join(module.split())
     told = CliRunner().invoke(app, ["explain", "aft-full", "--board", "h100"]).output
     assert "No predicted time: no module executes the form direct here: " in " ".join(told.split())

@@ -260,11 +260,23 @@ OnBoard = Annotated[
 ]
 
 
-def on_board(name: str | None) -> Board | None:
+PredictedModule = Annotated[
+    str,
+    typer.Option(
+        "--impl",
+        metavar="NAME",
+        help="With --board: the module whose time is predicted [kernels, else the fastest].",
+    ),
+]
+
+
+def on_board(name: str | None, implementation: str = "") -> Board | None:
     """The board (a GPU with its measured rates) that `--board` names; None without a name;
-    UsageError if there is no such board."""
+    UsageError if there is no such board, or `--impl` names an implementation without a board."""
     from costmodel.prediction.boards import board
 
+    if implementation and name is None:
+        raise UsageError("--impl names the module whose time is predicted: add --board")
     try:
         return None if name is None else board(name)
     except BoardError as error:

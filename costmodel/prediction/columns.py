@@ -4,15 +4,17 @@ predicted time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from math import ceil, isnan
+from math import ceil, fsum, isnan
 from typing import TYPE_CHECKING
 
 from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import Board
 from costmodel.questions.question import BYTES, Answer, Case, Dtypes, Figure, Whole
 from costmodel.questions.registry import FIGURES
+from costmodel.questions.traffic import moved
 
 if TYPE_CHECKING:
     from costmodel.prediction.layers import Step
@@ -35,11 +37,19 @@ def refuse_letters(case: Case) -> None:
         raise Unanswered("a time needs a number for every size")
 
 
-def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
+WORK: Mapping[str, Figure] = {
+    **{name: FIGURES[name] for name in ("mul", "add", "exp", "span")},
+    "traffic": Figure("least", "the least traffic in bytes", lambda case: moved(case, "least")),
+}
+"""What sets the limits of a call. A backward pass may compute values of the forward pass anew, as
+kernels of attention do: no value that was kept is among the least bytes."""
+
+
+def limits(case: Case, bytes_moved: int | None = None) -> Mapping[str, float]:
     """Limit -> the seconds of a call if this limit alone held: `products` (multiplications and
     additions) on the board's fastest unit for the dtype, `exponentials` on its special function
-    units, `memory`: `moved` bytes (default: the compulsory ones) at its bandwidth, `span`: one
-    level of dependent operations a cycle.
+    units, `memory`: `bytes_moved` (default: the least) at its bandwidth, `span`: one level of
+    dependent operations a cycle.
 
     Raises:
         Unanswered: no board, a figure that the board does not have, or an answer that is missing.
@@ -47,9 +57,9 @@ def limits(case: Case, moved: int | None = None) -> Mapping[str, float]:
     on, found = board_of(case), {}
     refuse_letters(case)
     case = replace(case, per_token=False)
-    for name in ("mul", "add", "exp", "traffic", "span"):
-        known = moved if name == "traffic" else None
-        number = case.figure(FIGURES[name]) if known is None else known
+    for name, figure in WORK.items():
+        known = bytes_moved if name == "traffic" else None
+        number = case.figure(figure) if known is None else known
         if not isinstance(number, int):
             raise Unanswered(getattr(number, "reason", f"{name} is not derived"))
         found[name] = number
@@ -92,7 +102,8 @@ the operations that the module dispatches, with predicted times; none before `im
 def steps(case: Case) -> tuple[str, Sequence[Step]]:
     """(implementation, the calls that a mixer makes on the case's board, with predicted times): the
     calls of kernels for implementation "", else the operations that this module dispatches. Kernels
-    are taken where they are known and the case names no implementation.
+    are taken where they are known, the board is a GPU (it has multiprocessors, `sms`), and the case
+    names no implementation.
 
     Raises:
         Unanswered: a size is a letter, no board is given, or a kernel, module or figure is not
@@ -106,8 +117,9 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.layers import NoKernel, predicted_steps
 
+    gpu = "sms" in on.figures or not OF_MODULES
     try:
-        if not case.implementation:
+        if gpu and not case.implementation:
             return "", predicted_steps(case, on)
     except NoKernel as reason:
         if not OF_MODULES:
@@ -148,6 +160,13 @@ def prediction_sentences(case: Case) -> Iterator[str]:
     within = "" if isnan(low) else f", nine of ten between {low:.4g} and {high:.4g} us"
     by = f" of the module {module}" if module else ""
     yield f"predicted {seconds:.4g} us{by}{within}: {each}"
+    ends = ("joules", "joules_low", "joules_high")
+    joules, least, most = (fsum(getattr(step, end) for step in found) for end in ends)
+    if not isnan(joules):
+        yield (
+            f"predicted {joules:.4g} J, at the board's power while the call runs, nine of ten "
+            f"between {least:.4g} and {most:.4g} J"
+        )
     if isnan(low):  # by the rates of the board alone
         return
     kernels = (step.like or step.kernel for step in found)
@@ -216,6 +235,12 @@ def energy(end: str) -> Figure:
     )
 
 
+def predicted_by(case: Case) -> str:
+    """What a prediction is of: `kernels`, or the name of the module whose operations are
+    predicted."""
+    return steps(case)[0] or "kernels"
+
+
 COLUMNS: Mapping[str, Figure] = {
     one.name: one
     for one in (
@@ -228,23 +253,23 @@ COLUMNS: Mapping[str, Figure] = {
         ),
         Figure("bound", "what sets the floor", bound, kind="label"),
         *(predicted(end) for end in ("seconds", "low", "high")),
+        Figure(
+            "predicted_by",
+            "the module whose operations are predicted, or kernels",
+            predicted_by,
+            header="predicted by",
+            kind="label",
+        ),
         *(energy(end) for end in ("", "_low", "_high")),
     )
 }
 """Name in `--columns` -> the column."""
 
 
-def _module(case: Case) -> str:
-    """The module whose operations are predicted; "" for kernels, and for a case without a time."""
-    try:
-        return steps(case)[0]
-    except Unanswered:
-        return ""
-
-
 def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """Yield the sentences below a table: on which board, and what the columns floor, bound and
-    predicted mean, as far as they are among `shown`; none without a board or such a column."""
+    """Yield the sentences below the table of a phase: on which board, and what the columns floor,
+    bound and predicted mean, as far as they are among `shown`; none without a board or such a
+    column."""
     on = next((case.board for case in cases if isinstance(case.board, Board)), None)
     if on is None or not {*COLUMNS} & {*shown}:
         return
@@ -255,18 +280,33 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             "memory's bandwidth, exponentials on the special function units, and the span at one "
             "level a cycle takes a time alone; the longest is the floor, and its name the bound"
         )
-    if any(name.startswith("predicted") for name in shown):
-        modules = [(case.mixer.name, module) for case in cases if (module := _module(case))]
-        if len(modules) < len(cases):
+        if any(case.phase == "backward" for case in cases):
             yield (
-                "predicted: each linear map is a matrix product, attention, a delta rule or a scan "
-                "the kernels of one implementation; operations between them, which compilers fuse, "
-                "take no time; none is below the floor"
+                "floor of a backward pass: no value kept from the forward pass is among its bytes, "
+                "as it may be computed anew; both passes read inputs and weights, a training step "
+                "once, so that the floors of both may add up to more than that of the step"
             )
-        if modules:
-            named = ", ".join(" ".join(one) for one in dict.fromkeys(modules))
-            yield (
-                f"predicted of the modules {named}: the operations that torch dispatches, one "
-                "after the other, without the host's launches, as reconcile --board predicts them; "
-                "their intervals may begin below the floor, which is that of the equations"
-            )
+    if not any(name.startswith("predicted") for name in shown):
+        return
+    named: dict[str, dict[str, None]] = {}
+    for case in cases:
+        with suppress(Unanswered):
+            module = steps(case)[0]
+            kind = f"of the {'modules' if module else 'kernels of'}"
+            named.setdefault(kind, {})[" ".join(filter(None, (case.mixer.name, module)))] = None
+    if named:
+        each = "; ".join(f"{kind} {', '.join(found)}" for kind, found in named.items())
+        yield f"phase {cases[0].phase}, predicted: {each}"
+    if "of the kernels of" in named:
+        yield (
+            "kernels: each linear map is a matrix product, attention, a delta rule or a scan the "
+            "kernels of one implementation; operations between them, which compilers fuse, take no "
+            "time; none is below the floor"
+        )
+    if "of the modules" in named:
+        yield (
+            "modules: the operations that torch dispatches, one after the other, without the "
+            "host's launches, as reconcile --board predicts them, of the module that takes the "
+            "least time unless --impl names one; their intervals may begin below the floor, which "
+            "is that of the equations"
+        )

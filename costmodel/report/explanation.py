@@ -96,6 +96,8 @@ class Explanation:
     on: Board | None = None
     """The board whose limits are told, with entries of the types `dtypes`; None: no board's."""
     dtypes: Dtypes = Dtypes()
+    implementation: str = ""
+    """The module whose time on the board is predicted; "" for kernels, else the fastest module."""
 
     def array(self, name: str) -> Math:
         """The name of an array as a cell, with its LaTeX."""
@@ -217,7 +219,12 @@ class Explanation:
             return
         occasion = f"{OCCASIONS[phase]}, with {self.dtypes.caption_of([self.mixer])}"
         lead = f"{occasion} on the board {self.on.caption}: "
-        case = replace(self.case(phase), dtypes=self.dtypes, board=self.on)
+        case = replace(
+            self.case(phase),
+            dtypes=self.dtypes,
+            board=self.on,
+            implementation=self.implementation,
+        )
         try:
             found = limits(case)
         except Unanswered as reason:

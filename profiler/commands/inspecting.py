@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,14 +14,13 @@ from costmodel.commands.options import (
     UsageError,
     bar,
     chosen,
-    emit,
     formatted,
     no_source,
     refuse_existing,
     show,
     told,
 )
-from costmodel.commands.streams import Failed, complain
+from costmodel.commands.streams import Failed, complain, harmless, written_whole
 from costmodel.report.formats import formats
 
 
@@ -103,10 +103,12 @@ def calibrate(
         raise UsageError(f"-o {output}: expected a name that ends in .toml, as --board reads")
     refuse_existing(output, force)
     place = torch.device(device_name(device))
-    with on_device(place):
-        figures, missing = measured(place, Within(seconds))
-    told([f"{figure} was not measured: {reason}" for figure, reason in missing.items()])
-    if not figures:
-        raise Failed
-    name, said = from_system(place, Host())
-    emit(text(name, [*figures, *said]), output, force)
+    with written_whole(output) as path:  # a file that cannot be written is told before measuring
+        with on_device(place):
+            figures, missing = measured(place, Within(seconds))
+        told([f"{figure} was not measured: {reason}" for figure, reason in missing.items()])
+        if not figures:
+            raise Failed
+        name, said = from_system(place, Host())
+        path.write_text(text(name, [*figures, *said]), encoding="utf-8")
+    sys.stderr.write(harmless(f"wrote {output}\n"))

@@ -3,8 +3,9 @@ run? The module is called on torch's meta device, on tensors that have shapes an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import fsum, inf
 from typing import Any
 
 import torch
@@ -36,11 +37,12 @@ MOST = 50_000
 def steps(case: Case) -> tuple[str, Sequence[Step]]:
     """(implementation, the operations that it dispatches with their predicted times): of a mixer's
     module that executes the case's form, on the case's board; the one that the case names, else the
-    first.
+    one that takes the least time.
 
     Raises:
         Unanswered: there is no such module, it cannot be called without values, dispatches more
-            than `MOST` operations, or an operation has no predicted time.
+            than `MOST` operations, or an operation has no predicted time. The message names the
+            forms whose modules have a time.
     """
     dtypes = case.dtypes or Dtypes()
     try:
@@ -49,28 +51,52 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
             raise MeasureError(f"a module has one element type, {dtype}")
         if case.about.convention.backward != Backward():
             raise MeasureError("a module computes all gradients from that of its output")
-        implementation = chosen(case)
+        candidates = executing(case)
         letters, given = letters_of(case.mixer, case.phase), case.sizes
         typed = {letter: (given[letter],) for letter in letters if letter in given}
         (sizes,) = combinations(letters, typed, case.mixer)
-        dispatch = _dispatched(case.mixer, implementation, case.phase, tuple(sizes.items()), dtype)
     except ValueError as error:
         raise Unanswered(str(error)) from None
-    if isinstance(dispatch, str):
-        raise Unanswered(f"{case.mixer.name} {implementation.name}: {dispatch}")
-    return implementation.name, predicted.steps(dispatch, dtype, board_of(case))
+
+    def answers(modules: Sequence[Implementation]) -> Iterator[Sequence[Step] | Unanswered]:
+        """Yield the operations of each module with their times, or why there are none."""
+        for one in modules:
+            found = _dispatched(case.mixer, one, case.phase, tuple(sizes.items()), dtype)
+            try:
+                if isinstance(found, str):
+                    raise Unanswered(f"{case.mixer.name} {one.name}: {found}")
+                yield predicted.steps(found, dtype, board_of(case))
+            except Unanswered as reason:
+                yield reason
+
+    def taken(of: Sequence[Step] | Unanswered) -> float:
+        """The seconds of a module; infinity without an answer."""
+        return inf if isinstance(of, Unanswered) else fsum(step.seconds for step in of)
+
+    found = dict(zip((one.name for one in candidates), answers(candidates), strict=True))
+    best = min(found, key=lambda name: taken(found[name]))
+    if not isinstance(told := found[best], Unanswered):
+        return best, told
+    others = [one for one in _modules(case) if form_of(one, case.phase) not in ("", case.form)]
+    pairs = zip(others, answers(others), strict=True)
+    known = [form_of(one, case.phase) for one, answer in pairs if taken(answer) < inf]
+    forms = ", ".join(f"{case.mixer.name}:{form}" for form in dict.fromkeys(known))
+    raise Unanswered(f"{told}{f'; a time is predicted of {forms}' if forms else ''}")
 
 
-def chosen(case: Case) -> Implementation:
-    """The implementation of a case; MeasureError if none executes the case's form."""
+def _modules(case: Case) -> list[Implementation]:
+    """The implementations of a case's mixer; only the one that the case names, if it names one."""
     if case.implementation:
-        candidates = [implementation_of(case.mixer, case.implementation)]
-    else:
-        candidates = [*subject(case.mixer).implementations().values()]
+        return [implementation_of(case.mixer, case.implementation)]
+    return [*subject(case.mixer).implementations().values()]
+
+
+def executing(case: Case) -> list[Implementation]:
+    """The implementations that execute a case's form; MeasureError if there are none."""
+    candidates = _modules(case)
     forms = {one.name: form_of(one, case.phase) for one in candidates}
-    for one in candidates:
-        if forms[one.name] == case.form:
-            return one
+    if chosen := [one for one in candidates if forms[one.name] == case.form]:
+        return chosen
     others = {name: form for name, form in forms.items() if form}
     if not others:
         why = subject(case.mixer).without_token(candidates[0])
@@ -115,7 +141,7 @@ class _AtMost(DispatchMode):
         if self.number > MOST:
             raise MeasureError(
                 f"it dispatches more than {MOST:,} operations, as token after token: choose fewer "
-                "tokens, or a form with chunks"
+                "tokens"
             )
         return super().see(kind, args, kwargs)
 

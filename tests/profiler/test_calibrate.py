@@ -107,12 +107,13 @@ def test_the_command_writes_a_board_that_table_takes(
     path, run, both = tmp_path / "mine.toml", CliRunner().invoke, complete()
     asked = ["calibrate", "-o", str(path), "--device", "cpu"]
     assert (result := run(both, asked)).exit_code == 0, result.output
-    words = ["table", "gdn", "--board", str(path), "--dtype", "bf16"]
-    result = run(both, [*words, "--columns", "mixer,floor,bound,predicted_time"])
+    words = ["table", "gdn", "--board", str(path), "--dtype", "bf16", "--l", "7"]
+    result = run(both, [*words, "--columns", "mixer,floor,bound,predicted_time,predicted_by"])
     assert "board mine" in result.output and "measured; system (" in result.output
-    assert "board mine has no figure 'sms'" in result.output
+    assert "predicted: of the modules gated-deltanet recurrent" in " ".join(result.output.split())
     for typed, said in (
         (asked, "exists already"),
+        (["calibrate", "-o", str(tmp_path / "none" / "mine.toml")], "No such file"),
         (["calibrate", "-o", "mine.json"], "ends in .toml"),
         ([*asked, "--force", "--seconds", "61"], "at most 60"),
     ):

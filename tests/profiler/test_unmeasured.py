@@ -22,7 +22,7 @@ from profiler.run.measure import count
 from profiler.run.request import Request
 
 SIZES: dict[str, Any] = {"b": 2, "l": 7, "t": 5, "d": 6, "n": 3, "g": 1, "k": 2}
-TIMES = ["predicted_time", "predicted_low", "predicted_high", "predicted_energy"]
+TIMES = ["predicted_time", "predicted_low", "predicted_high", "predicted_energy", "predicted_by"]
 
 
 def row(mixer: str, on: str, phase: str, **options: Any) -> CostRow:
@@ -55,18 +55,43 @@ def test_a_table_predicts_what_reconcile_predicts(mixer: str, module: str, phase
     assert asked["predicted_energy"] > 0
 
 
-def test_the_first_module_of_a_form_stands_for_a_mixer_without_kernels() -> None:
-    plain = row("she", "h100", "training")
-    assert (
-        plain["predicted_time"] == row("she", "h100", "training", impl="direct")["predicted_time"]
-    )
+@pytest.mark.parametrize(
+    ("mixer", "phase", "fastest"),
+    [
+        ("she", "training", "conv"),
+        ("linear-attention", "training", "cumsum"),
+        *(("self-attention+grouped", phase, "sdpa") for phase in ("backward", "training-step")),
+    ],
+)
+def test_the_fastest_module_of_a_form_stands_where_no_kernel_is_known(
+    mixer: str, phase: str, fastest: str
+) -> None:
+    names = [
+        name
+        for name, one in implementations(mixer).items()
+        if one.form == builtin(mixer).default_form
+    ]
+    times = {name: row(mixer, "h100", phase, impl=name)["predicted_time"] for name in names}
+    plain = row(mixer, "h100", phase)
+    assert len(times) > 1 and min(times, key=lambda name: times[name]) == fastest
+    assert (plain["predicted_time"], plain["predicted_by"]) == (times[fastest], fastest)
+
+
+def test_the_table_of_each_phase_says_what_is_predicted() -> None:
     # where kernels are known they are taken, unless a module is named
     kernels, module = (row("mha", "h100", "inference", impl=impl) for impl in ("", "explicit"))
     assert kernels["predicted_time"] != module["predicted_time"]
-    document = repr(cm.table(["she", "mha"], board="h100", phase="inference", columns=TIMES[:1],
-                             dtype="bf16", **SIZES))  # fmt: skip
+    assert (kernels["predicted_by"], module["predicted_by"]) == ("kernels", "explicit")
+    document = repr(cm.table(["she", "mha"], board="h100", phase=["inference", "backward"],
+                             columns=TIMES[:1], dtype="bf16", **SIZES))  # fmt: skip
     told = " ".join(document.split())
-    assert "predicted of the modules she direct: " in told and "predicted: each linear map" in told
+    for sentence in (
+        "phase inference, predicted: of the modules she direct; of the kernels of self-attention",
+        "phase backward, predicted: of the modules she conv, self-attention sdpa",
+        "kernels: each linear map",
+        "modules: the operations that torch dispatches",
+    ):
+        assert sentence in told
 
 
 @pytest.mark.parametrize(
@@ -100,7 +125,14 @@ def test_a_network_is_predicted_by_another_command() -> None:
 def test_a_module_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unmeasured, "MOST", 11)
     found = row("deltanet", "h100", "training", l=13)
-    assert "more than 11 operations" in found.reasons["predicted_time"]
+    why = "more than 11 operations, as token after token: choose fewer tokens"
+    assert found.reasons["predicted_time"].endswith(why)
+    monkeypatch.setattr(unmeasured, "MOST", 409)
+    found = row("deltanet", "h100", "training", l=17)
+    assert "more than 409 operations" in found.reasons["predicted_time"]
+    assert found.reasons["predicted_time"].endswith(
+        "; a time is predicted of deltanet:chunked-rows"
+    )
 
 
 def test_a_board_that_is_no_gpu_predicts_without_an_interval(
