@@ -278,11 +278,15 @@ def with_adapters(described: Description, typed: str | None) -> Description:
 
 
 def _with_adapter(made: Mapping[Use, tuple[Mixer, frozenset[str]]], use: Use) -> Use:
-    """A copy of the part with the mixer and adapters that `made` has for it; else the part."""
+    """A copy of the part with the mixer and adapters that `made` has for it; else the part. Where
+    another such part has all its parameters, the adapters are those of that part too."""
     if use not in made:
         return use
     mixer, names = made[use]
-    return replace(use, mixer=mixer, adapters=names)
+    owned = any(other.mixer is use.mixer and not other.shared for other in made)
+    whole = use.shared >= parameters(use.mixer).arrays.keys()
+    again = names if owned and whole else frozenset()
+    return replace(use, mixer=mixer, adapters=names, shared=use.shared | again)
 
 
 def trained(described: Description, phases: tuple[str, ...], typed: str | None) -> Description:

@@ -219,8 +219,9 @@ class Assembly:
 
     def trains(self, use: Use) -> bool:
         """Whether a training step changes the parameters of a part, adapters aside."""
-        patterns = self.described.trained
-        return not self.described.freezes or any(matches(use, pattern) for pattern in patterns)
+        about = self.described
+        named = not about.chooses or any(matches(use, pattern) for pattern in about.trained)
+        return named and not use.fixed
 
     @cached_property
     def sizes(self) -> dict[str, int]:

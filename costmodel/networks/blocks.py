@@ -75,12 +75,17 @@ class Use:
     "embedding" for those before the layers, or what another part `writes`; () is ("",)."""
     writes: str = ""
     """The name under which later parts read the output; "" if none does."""
+    fixed: str = ""
+    """"weights": no training step changes the part's parameters; "all": and no gradient passes the
+    part, as under torch.no_grad; "" else."""
 
     @property
     def name(self) -> str:
-        """The label with its section, and the layers where they are told apart."""
+        """The label with its section, the layers where they are told apart, and whether no gradient
+        passes the part."""
         own, many = self.label, "s" if "-" in "and-".join(self.ranges) else ""
         own += f", layer{many} {' and '.join(self.ranges)}" if self.ranges else ""
+        own += ", without gradients" if self.fixed == "all" else ""
         return f"{self.section}: {own}" if self.section else own
 
     @property
@@ -100,7 +105,7 @@ class Use:
         at = {x: str(poly) for x, poly in self.sizes.items()}
         forms, ends = (self.form, self.token_form), (self.reads, self.writes)
         own = tuple(sorted(at.items()))
-        return (self.label, self.mixer, own, forms, self.shared, self.ranges, ends)
+        return (self.label, self.mixer, own, forms, self.shared, self.ranges, ends, self.fixed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,10 +140,12 @@ class Sublayer:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A layer: its name and its sublayers in order."""
+    """A layer: its name and its sublayers in order. `weights`: the name of its set of parameters,
+    which layers with the same name share; "" if no other layer has them."""
 
     name: str
     sublayers: tuple[Sublayer, ...]
+    weights: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -154,7 +161,7 @@ class Block:
                 name: change(use) for name, use in vars(one).items() if isinstance(use, Use)
             }
             found.append(replace(one, makes=tuple(map(change, one.makes)), **around))
-        return Block(self.name, tuple(found))
+        return replace(self, sublayers=tuple(found))
 
     @cached_property
     def equal(self) -> object:
@@ -326,7 +333,7 @@ class Description:
             ModelError: a layer that is not there, one without such a mixer, or layers that share
                 their weights."""
         *others, last = self.stacks
-        if last.sets is not None:
+        if last.sets is not None or any(block.weights for block in last.blocks):
             raise ModelError(
                 f"--replace {old}: the layers share their weights, so that no single layer has "
                 "another mixer: leave out --replace"
@@ -362,7 +369,7 @@ class Description:
             ModelError: a layer that is not there, or layers that share their weights.
         """
         *others, last = self.stacks
-        if last.sets is not None:
+        if last.sets is not None or any(block.weights for block in last.blocks):
             raise ModelError(
                 f"layers.{next(iter(ranges))}: the layers share their weights, so that no layer is "
                 "chosen by its number: write layers.*"
@@ -387,9 +394,14 @@ class Description:
         stack = replace(last, blocks=in_turn(blocks))
         return replace(self, stacks=(*others, stack), sizes={**self.sizes, "L": number})
 
-    @property
+    @cached_property
     def freezes(self) -> bool:
-        """Whether a training step leaves some parameters as they are."""
+        """Whether a training step leaves some parameters as they are in some runs."""
+        return self.chooses or any(use.fixed for use in self.parts())
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a user names the parts that a training step changes."""
         return bool(self.trained or self.adapters)
 
     def with_parts(self, change: Callable[[Use], Use]) -> Description:

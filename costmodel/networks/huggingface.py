@@ -14,13 +14,13 @@ from typing import Any
 from costmodel.data import data_dir, read_data
 from costmodel.errors import ModelError
 from costmodel.networks.architectures import (
-    falcon_h1,
     gemma,
     gpt2,
-    granitemoehybrid,
+    hrm_text,
     lfm2,
     longcat_flash,
     mamba,
+    mamba_2_hybrids,
     nemotron_h,
     qwen3_next,
     smollm3,
@@ -39,14 +39,15 @@ from costmodel.networks.choices import Choices
 from costmodel.networks.configuration import Configuration
 
 READERS: Mapping[str, Callable[[Configuration], Choices | Description]] = {
-    "falcon_h1": falcon_h1.read,
+    "falcon_h1": mamba_2_hybrids.read_falcon,
     "falcon_mamba": mamba.read_falcon,
     "gemma": gemma.read,
     "gemma2": gemma.read_2,
     "gemma3_text": gemma.read_3,
     "gpt-sw3": gpt2.read,
     "gpt2": gpt2.read,
-    "granitemoehybrid": granitemoehybrid.read,
+    "granitemoehybrid": mamba_2_hybrids.read_granite,
+    "hrm_text": hrm_text.read,
     "lfm2": lfm2.read,
     "longcat_flash": longcat_flash.read,
     "mamba": mamba.read,
@@ -108,7 +109,6 @@ MISSING: Mapping[str, str] = {
     "blt": "patches of bytes",
     "cpmant": "relative positions by segments",
     "doge": "a mask that each token makes",
-    "hrm_text": "layers that run several times",
     **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "rwkv": "the recurrence of RWKV-4",

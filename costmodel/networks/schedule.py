@@ -50,7 +50,7 @@ class PartRun:
     def again(self, recompute: str) -> bool:
         """Whether the backward pass runs the part a second time. `recompute`: "none"; "layers", all
         layers; or names of blocks, separated by commas, whose layers run again."""
-        if self.layer is None or recompute == "none":
+        if self.layer is None or recompute == "none" or self.use.fixed == "all":
             return False
         return recompute == "layers" or not {*self.blocks}.isdisjoint(listed(recompute))
 
@@ -194,6 +194,10 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
     A part that stands for equal parts of several layers has a gradient if it has one in any of the
     layers: before the first trained part too, where the first layer alone would need none.
     """
+
+    def adapters(use: Use) -> frozenset[str]:
+        return frozenset() if use.fixed == "all" else use.adapters
+
     found: dict[Use, frozenset[str]] = {}
     wanted: dict[Use, set[str]] = {}
     changing: set[Wire] = set()
@@ -204,7 +208,8 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
         use = run.use
         given = {name for name, wires in run.reads.items() if all(w.source for w in wires)}
         through = {name for name, wires in run.reads.items() if not changing.isdisjoint(wires)}
-        if through or network.trains(use) or use.adapters:
+        through = set() if use.fixed == "all" else through
+        if through or network.trains(use) or adapters(use):
             changing.add(run.writes)
         found[use] = found.get(use, frozenset()) | given
         wanted.setdefault(use, set()).update(through)
@@ -214,7 +219,7 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
         arrays = use.mixer.arrays.values()
         fixed = {a.name for a in arrays if a.role in ("input", "context")} - wanted[use]
         if not network.trains(use):
-            fixed |= {a.name for a in arrays if a.role == "parameter"} - use.adapters
+            fixed |= {a.name for a in arrays if a.role == "parameter"} - adapters(use)
         found[use] = given_ | fixed
     return found
 

@@ -7,6 +7,8 @@ costmodel.networks.schedule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from costmodel.networks import blocks
 from costmodel.networks.blocks import Sublayer, Use
 from costmodel.networks.part_costs import part_sizes
+from costmodel.questions.parameters import parameters
 from profiler.modules.registry import (
     Implementation,
     NoModule,
@@ -46,6 +49,19 @@ class Making:
         self.names = frozenset[str]().union(*(use.shared for use in uses))
         self.of_mixers = frozenset[str]().union(*(use.shared for use in uses if mixes(use)))
         self.shared: dict[str, nn.Parameter] = {}
+        self.sharing = False
+        """Whether all parameters are those of a set that layers share."""
+        self.sets: dict[str, dict[str, nn.Parameter]] = {}
+        """Name of a set of parameters that layers share (`Block.weights`) -> its parameters."""
+
+    def within(self, weights: str) -> Making:
+        """This object, but for a layer with the set of parameters `weights`, all of which layers
+        with the same set share; itself for ""."""
+        if not weights:
+            return self
+        found = copy(self)
+        found.shared, found.sharing = self.sets.setdefault(weights, {}), True
+        return found
 
     def __call__(self, use: Use | None) -> nn.Module | None:
         """Make the module of a part of a network: dropout, a mixer or another part; None for
@@ -54,10 +70,18 @@ class Making:
             return None
         if use.regularises:
             return nn.Dropout(DROPOUT)
-        if mixes(use):
-            return self._mixer(use)
-        made = {"device": self.device, "dtype": self.dtype}
-        return Part(use, self.sizes, self.shared, self.names, made)
+        if self.sharing:
+            use = replace(use, shared=frozenset(parameters(use.mixer).arrays))
+        device = {"device": self.device, "dtype": self.dtype}
+        made: nn.Module = (
+            self._mixer(use) if mixes(use)
+            else Part(use, self.sizes, self.shared, self.names, device)
+        )  # fmt: skip
+        if use.fixed == "weights":
+            made.requires_grad_(False)
+        elif use.fixed:
+            made.forward = torch.no_grad()(made.forward)
+        return made
 
     def _mixer(self, use: Use) -> nn.Module:
         """Make the module of a mixer, by the chosen implementation, else the first of the part's
@@ -80,7 +104,7 @@ class Making:
         )  # fmt: skip
         # a parameter that layers share, as T5's table of distances, is made by the first of them
         for name in self.of_mixers & dict(made.named_parameters()).keys():
-            if name in use.shared:
+            if name in use.shared and name in self.shared:
                 made.register_parameter(name, self.shared[name])
             else:
                 self.shared[name] = made.get_parameter(name)
@@ -110,7 +134,7 @@ class Place(nn.Module):
         self.reads = part.reads
         self.made = [(use.writes, use.reads) for use in sublayer.makes]  # such as keys and values
         self.joins = sublayer.residual.reads  # the terms of the sum; () for stream and output
-        self.writes = "" if sublayer.out is None else sublayer.out.writes
+        self.writes = part.writes if sublayer.out is None else sublayer.out.writes
         self.names_normed = "" if sublayer.before is None else sublayer.before.writes
         for name, use in vars(sublayer).items():
             if isinstance(use, Use | None):
@@ -168,6 +192,7 @@ class Layer(nn.Module):
 
     def __init__(self, block: blocks.Block, stack: blocks.Stack, making: Making) -> None:
         super().__init__()
+        making = making.within(block.weights)
         self.sublayers = nn.ModuleList(Place(one, stack, making) for one in block.sublayers)
 
     @property

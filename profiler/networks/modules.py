@@ -507,6 +507,7 @@ COMPUTED: Mapping[str, Callable[..., Tensor]] = {
     "opened-streams": lambda p, x, other: opened(p, x),
     "closed-streams": lambda p, x, other: closed(p, x),
     "sum": lambda p, x, other: x + other[0],
+    "moved-rows": lambda p, x, other: x + p.z,
     "scale": lambda p, x, other: x / x.shape[-1] ** 0.5,
     "probabilities": lambda p, x, other: torch.softmax(x, -1),
 }

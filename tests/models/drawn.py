@@ -668,6 +668,15 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "mamba_proj_bias": (True, False),
         "projectors_bias": (True, False),
     },
+    "hrm_text": {
+        **{name: drawn for name, drawn in USUAL.items() if name != "num_key_value_heads"},
+        "attention_bias": (True, False),
+        "mlp_bias": (True, False),
+        "H_cycles": (1, 3),
+        "L_cycles": (1, 2, 3),
+        "L_bp_cycles": (None, [1, 2], [3]),
+        "initializer_range": (0.02, 0.5),
+    },
     "gemma": USUAL,
     "gemma4_text": {
         **GEMMA_4,
@@ -935,6 +944,7 @@ BY_CLASS = (
     "gemma4_unified_text",
     "gpt2",
     "gpt-sw3",
+    "hrm_text",
     "longcat_flash",
     "vit",
     "zamba",

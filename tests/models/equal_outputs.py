@@ -43,6 +43,7 @@ NEIGHBOURS = ("glm", "glm4", "gptj")
 
 LAST: Mapping[str, Sequence[str]] = {
     "blenderbot-small": ("positions",),
+    "hrm_text": ("z_L_init", "lm_head"),
     "roc_bert": (
         "word",
         "shape",
@@ -256,9 +257,14 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
     names, or a parameter of the twin that the class lacks."""
     layer = re.compile(r".*?\.(?:layers|layer|h|blocks)\.(\d+)\.(.*)")
     of_xlm = re.compile(r"transformer\.(attentions|layer_norm\d|ffns)\.(\d+)\.")
+    # layers of HRM-Text are those of a stack, whose first run has their place here
+    of_stack = re.compile(r".*\.([LH])_module\.layers\.(\d+)\.")
+    places = [block.weights for block in about.decoder.blocks]
     at: dict[int, dict[str, Tensor]] = {}
     beside: dict[str, Tensor] = {}
     for name, value in tensors.items():
+        if of := of_stack.match(name):
+            name = f".layers.{places.index(f'{of[1]}{int(of[2]) + 1}')}.{name[of.end() :]}"
         if found := layer.match(of_xlm.sub(r"of.layers.\2.\1.", name)):
             at.setdefault(int(found[1]), {})[found[2]] = value
         else:
@@ -284,8 +290,8 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
     }
     last = sorted(beside, key=lambda name: place[name])
     stack = net.stack
-    own = [p for part in (stack.entry, stack.end, net.ending) for p in part.parameters()
-           if p.requires_grad]  # fmt: skip
+    own = [p for part in (stack.entry, stack.end, net.ending) for n, p in part.named_parameters()
+           if p.requires_grad or n.endswith(".z")]  # fmt: skip
     tables = {id(p) for p in stack.entry.parameters()}
     for parameter, name in zip({id(p): p for p in own}.values(), last, strict=True):
         value = beside[name]
@@ -296,6 +302,9 @@ def load(net: Twin, about: Description, tensors: Mapping[str, Tensor]) -> None:
         )
         _set(parameter, value if straight else value.mT)
     for k, one in enumerate(stack.layers):
+        if k not in at:
+            assert about.decoder.blocks[k].weights, "no parameters of the layer, nor of a set"
+            continue
         if about.model_type in PLACES:
             _load_by_place(one, at[k], PLACES[about.model_type])
             continue
@@ -412,7 +421,7 @@ def _load_layer(layer: Any, bases: Sequence[str], tensors: Mapping[str, Tensor],
     for place, base in zip(layer.places, bases, strict=True):
         if base == "sum":
             loaded += [(one.part, [one]) for one in place.makes if one not in _normed(place)]
-        else:
+        elif [*place.part.parameters()]:  # no norm without weights
             loaded.append((base, [place.part, *place.makes]))
     for (base, modules), name in zip(loaded, inner, strict=True):
         _load_part(modules, base, groups[name], kind)

@@ -126,6 +126,33 @@ ZAMBA: dict[str, Any] = {
 }  # fmt: skip
 
 
+CYCLES: dict[str, Any] = {
+    "model_type": "hrm_text", "vocab_size": 13, "hidden_size": 24, "intermediate_size": 10,
+    "num_hidden_layers": 2, "num_attention_heads": 6, "head_dim": 4, "attention_bias": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("passed", "multiplied"),
+    [([2], 998_424), ([1, 1], 888_216), ([3, 3], 1_329_048), ([1, 0], 778_008)],
+)
+def test_runs_without_gradients_have_no_backward_pass(
+    tmp_path: Path, passed: list[int], multiplied: int
+) -> None:
+    """What the matrix products of a training step of HrmTextForCausalLM of 7 tokens multiply, by
+    FlopCounterMode, for the numbers of runs that pass gradients in each of two cycles; every weight
+    but the row before the first run has a gradient."""
+    net = read(tmp_path, {**CYCLES, "L_bp_cycles": passed})
+    assert net.count("training-step", "torch").at(l=7).by_class()["mul"] == multiplied
+    trained = gradient_elements(graph_of(net, counting("strict"))).at(net.sizes)
+    assert trained == net.parameters().at() - CYCLES["hidden_size"]
+    adapted = network(networks.with_adapters(net.described, "layers.*.attn=3"))
+    # five maps of 24 to 24 channels in each of four layers, however often a layer runs
+    further = 4 * 5 * 3 * (24 + 24)
+    assert adapted.parameters().at() == net.parameters().at() + further
+    assert gradient_elements(graph_of(adapted, counting("strict"))).at(net.sizes) == further
+
+
 @pytest.mark.parametrize(
     ("further", "multiplied"),
     [

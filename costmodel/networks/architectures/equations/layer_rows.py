@@ -118,6 +118,19 @@ def joined() -> Mixer:
 
 
 @noting
+def moved() -> Mixer:
+    """Make the part moved rows, as a mixer: rows x (l, d) plus one row z (d), as HRM-Text's rows of
+    L before their first run."""
+    m = Mixer("moved-rows", title="Sum with a row", group="part of a network")
+    l, d = m.sizes("l d")
+    x, z, y = m.input("x", l, d), m.parameter("z", d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        y[i, b] = x[i, b] + z[b]
+    return m
+
+
+@noting
 def layer_look_up() -> Mixer:
     """Make the part embedding of a layer, as a mixer: rows y (l, f) of a table (u, f) that the
     tokens (l) name, times sqrt(f)."""
