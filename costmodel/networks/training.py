@@ -253,17 +253,14 @@ def tables(network: Assembly) -> dict[tuple[str, str], list[Use]]:
     found: dict[tuple[str, str], list[Use]] = {}
     for sharing in network.uses:
         for name in sorted(sharing.shared):
-            within = {  # part with the parameter -> whether the part equals `sharing`, as layers do
-                use: use.mixer is sharing.mixer and use.section == sharing.section
-                for use in network.uses
-                if name in parameters(use.mixer).arrays
-            }
-            own = any(within[use] and name not in use.shared for use in within)
-            found[name, sharing.section if own else ""] = [
-                use
-                for use, here in within.items()
-                if (here if own else name in use.shared or use.table)
-            ]
+            having = [use for use in network.uses if name in parameters(use.mixer).arrays]
+            section = sharing.section
+            equal = [u for u in having if u.mixer is sharing.mixer and u.section == section]
+            if any(name not in use.shared for use in equal):
+                # an equal part, of another layer, counts the parameter: layers share it
+                found[name, section] = equal
+            else:  # the parameter of an embedding, which the head or other embeddings share
+                found[name, ""] = [use for use in having if name in use.shared or use.table]
     return dict(sorted(found.items()))
 
 

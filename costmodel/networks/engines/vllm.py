@@ -32,6 +32,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     """
     refuse_blocks("vLLM 0.11.0", typed)
     windows = _windows(held)
+    # where every part with rows of tokens has a window, only the windows are held
     if len(windows) == len(_rows(held, typed)):
         return _planned(held, typed, context, batch, windows)
     found = _planned(held, typed, context, batch, {})  # no windows: all parts hold all rows

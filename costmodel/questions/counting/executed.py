@@ -165,6 +165,7 @@ def _sorted_entries(node: Select, points: Points) -> Poly:
     fix (i = t for one token) is replaced by its value. Unsupported if it depends on others."""
     number = terms_of(node.over)
     for name in sorted(variables_of([number])):
+        # an equation c = 0, as t - i = 0, gives the index's value c + i = t
         fixed = by_text(c for c in points.constraints if -c in points.constraints)
         rest = (c + Poly.atom(name) for c in fixed)
         value = next((v for v in rest if not variables_of([v])), None)
