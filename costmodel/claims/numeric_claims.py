@@ -164,6 +164,7 @@ class NumberClaim(TwoSided, FigureClaim):
             given = [answer.substitute(at) for answer in found]
             excess = self._excess([a.exact for a in given], figure.value)
             solve = where_zero if self.relation in ("", "=") else where_positive
+            # each case is held to all sizes, so that its own conditions need not be looked at
             cases = [solve(poly) for _, poly in excess.chambers()]
             shown.append(" against ".join(a.text for a in given))
             if not all(condition.always for condition in cases):

@@ -195,7 +195,9 @@ class UnionIndex(Index):
         """The index with `values` (atom -> polynomial) substituted in every range; the index that
         it stands beside is renamed if `values` replaces that. Itself if nothing changes."""
         ranges = tuple(index.substitute(values) for index in self.ranges)
-        beside = min(values[self.beside].variables) if self.beside in values else self.beside
+        beside = self.beside
+        if beside in values:  # replaced by another index alone
+            (beside,) = values[beside].variables
         if (ranges, beside) == (self.ranges, self.beside):
             return self
         return UnionIndex(ranges[0].name, (), (), ranges, beside)

@@ -507,6 +507,7 @@ def _covers(path: Passed, ways: Ways, other: Passed) -> bool:
     missing = next((one for one, n in other.items() if n > path.get(one, 0)), None)
     if missing is None:
         return True
+    # a step `Beside` that `other` passes as often is needed for itself, and puts nothing in
     own = [way for step, way in ways if missing in way and other[step] < path[step]]
     if not own:
         return False

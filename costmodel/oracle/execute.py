@@ -324,6 +324,8 @@ class Execution:
             equation = self.system.equations[same[0]]
             of_it = [i for number in same for i in of_equation.get(number, ())]
             read = read_by(of_it)
+            # of each entry read or written, whether it depends on an input or a context; one that
+            # does not counts as a weight
             moved = [self.trace.memory[e].given for e in read]
             moved += [i.given for i in of_it for _ in i.writes]
             state = 0 if t is None else sum(self.held.holds(e, t - 1) for e in read)

@@ -320,6 +320,8 @@ def _with_chunk_index(
     last = min(index.upper, key=lambda end: len(end.variables))
     first = tuple((low - 1) // chunk + 1 for low in index.lower if not low.variables)
     chunks = Index(f"{name}_chunk", first or (Poly.of(1),), (number or last // chunk + 1,))
+    # bounds that limit no place in these chunks are left out: a lower bound that is the first row
+    # of a chunk, and an upper bound that is the last row of the last chunk
     lows = [low - before for low in index.lower if low - 1 not in [(o - 1) * chunk for o in first]]
     places = Index(
         f"{name}_place",

@@ -216,8 +216,8 @@ def _dense(system: System) -> System:
     own = dict(pair for loop in loops(system) for pair in _over_own_rows(loop, wide))
 
     def widened(equation: Equation) -> Equation:
-        """The equation with wider ranges of indices, up to its row in sums over rows of its
-        loop."""
+        """The equation with each index in its wide range; in sums over rows of its own loop, an
+        index keeps its upper bounds (`_over_own_rows`)."""
         kept = own.get(equation, {})
         return replace(
             equation,

@@ -147,6 +147,7 @@ class Tokens:
         """The terms (token, conditions) of an array in a table of tokens; () for token 0. Raises
         Unsupported: the array's token has no terms in its axes (possible for arrays without
         readers)."""
+        # an empty table: nothing is given on which an array could depend
         if table and array not in table and array in self.system.defining:
             raise Unsupported(
                 f"the last token that an entry of {array.name} depends on is not derived from its "

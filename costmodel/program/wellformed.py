@@ -424,7 +424,8 @@ def _regions(equations: Sequence[Equation]) -> list[Constraints]:
 
 
 def _check_written_inside(system: System, equation: Equation) -> Iterator[Suspect]:
-    """Raise EquationError if an equation defines an entry outside its array."""
+    """Raise EquationError if an equation defines an entry outside its array, at one of the small
+    sizes; yield the entries that it may define outside at larger sizes (`_refuse`)."""
     found = defined(equation)
     if found is not None:
         beyond = outside(found, [whole(equation.array)])
@@ -437,7 +438,8 @@ def _check_read(
     system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]
 ) -> Iterator[Suspect]:
     """Raise EquationError unless every entry that a reference reads lies in its array and is
-    defined, and every index array that it gathers by, p in x[p[i]], holds a position there."""
+    defined, and every index array that it gathers by, p in x[p[i]], holds a position there; yield
+    the entries that may break this at larger sizes than the small ones (`_refuse`)."""
     around = equation.domain.union(*(index.constraints for index in over))
     hidden = [index.atom for index in (*equation.indices, *over)]
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
@@ -475,8 +477,9 @@ def _check_read(
 
 
 def _check_defined_once(system: System, equations: Sequence[Equation]) -> Iterator[Suspect]:
-    """Raise EquationError if two of the equations of one array define the same entry. An equation
-    that defines no entry at any size (`defined` is None) overlaps with none."""
+    """Raise EquationError if two of the equations of one array define the same entry; yield the
+    entries that two may define at larger sizes (`_refuse`). An equation that defines no entry at
+    any size (`defined` is None) overlaps with none."""
     for one, two in combinations(equations, 2):
         regions = defined(one), defined(two)
         if regions[0] is not None and regions[1] is not None:
@@ -487,7 +490,8 @@ def _check_defined_once(system: System, equations: Sequence[Equation]) -> Iterat
 
 
 def _check_defined_everywhere(system: System, array: Array) -> Iterator[Suspect]:
-    """Raise EquationError unless equations define every entry of an array."""
+    """Raise EquationError unless equations define every entry of an array; yield the entries that
+    may lack an equation at larger sizes (`_refuse`)."""
     missing = outside(whole(array), _regions(system.defining[array]))
     yield from _refuse(system, array, missing, f"{array.name} is not defined everywhere")
 

@@ -409,10 +409,11 @@ def _independent_first(level: Level, waiting: Sequence[str], constraints: Constr
     as a whole counts as one variable. Unsupported if the maximum over a variable, or the range of
     the others, is not derived."""
     by_row, names = _with_row_variable(level, waiting)
-    still = [v for v in names if v not in by_row.depth.letters]
-    both_sides = (irredundant(c) for c in (constraints | by_row.where, constraints))
-    full, plain = (projected(c, still) for c in both_sides)
-    rest = [v for v in names if v not in still]
+    independent = [v for v in names if v not in by_row.depth.letters]
+    rest = [v for v in names if v not in independent]
+    # the level exists in `full`, a part of `plain`: what `plain` lacks are its own conditions
+    both = (irredundant(c) for c in (constraints | by_row.where, constraints))
+    full, plain = (projected(c, independent) for c in both)
     return _innermost_first(Level(by_row.depth, full - plain), rest, plain)
 
 
@@ -423,6 +424,7 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
     the end depends on the sizes, or it is not proven that all variables can be at these ends at
     once."""
     full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
+    # what the level needs in order to exist at some values of the variables, and what is known
     exists, known = projected(full, waiting), projected(plain, waiting)
     corner: dict[str, Poly] = {}
     for variable in waiting:

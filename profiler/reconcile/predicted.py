@@ -136,47 +136,21 @@ def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | N
     if operation in COPIED_FIRST:
         moved, calls = moved + 2 * op["bytes_written"], 2 * calls
     operation = operation.removesuffix("_")  # in place as out of place
-    if dtype in FITTED and "sms" in on.figures:
-        if shapes := op.get("products", ()):
-            batch, rows, columns, terms, times = np.array(shapes, dtype=float).T
-            sizes = {"batch": batch, "l": rows, "d": terms, "f": columns}
-            entries = batch * (rows * terms + terms * columns + rows * columns)
-            sums = batch * rows * columns * (2 * terms - 1)
-            work = Work(sums, np.zeros(len(batch)), BYTES[dtype] * entries)
-            each = Counted("gemm", sizes, dtype, counted=work)
-            return _step(named, "gemm", times, each, predict(each, on, repeated=True), on)
-        if operation in OF_TWO_MATRICES:
-            mean = Calls("gemm", product(op, dtype), dtype)
-            once = predict(mean, on, repeated=True)
-            return _step(named, "gemm", np.array([calls]), mean, once, on)
+    if fitted := _of_fitted_products(named, operation, op, calls, dtype, on):
+        return fitted
     products = ops["mul"] + ops["add"] if operation in PRODUCTS else 0
     counted = (np.array([x / calls]) for x in (products, ops["exp"], moved))
     own = Counted("", {}, dtype, counted=Work(*counted))
-    arithmetic, exponentials = 0.0, ops.pop("exp")
-    if exponentials:
-        arithmetic += exponentials / on["special"]
     small = _fit(SMALL, on) if "sms" in on.figures else None
-    alone = small is not None and "kernel_time" not in on.figures  # of the board, the datasheet
-    if operation in PRODUCTS:
-        shapes = [x for x in ("narrow", "matrix", "vector") if f"{x}.{dtype}" in on.figures]
-        share = _fit("gemm", on).constants["peak"] if alone else 1.0
-        rate = on[f"{[*shapes, 'matrix'][0]}.{dtype}"]
-        arithmetic += (ops.pop("mul") + ops.pop("add")) / (share * rate)
-    if others := sum(ops.values()):
-        # entries in two bytes are computed in fp32 where their type has no rate of its own
-        unit = next((x for x in (dtype, "fp32") if f"vector.{x}" in on.figures), dtype)
-        arithmetic += others / (on[f"vector.{unit}"] / 2)
-    beyond = calls * max(moved / calls - on["l2_bytes"], 0)
-    new = min(beyond, op["bytes_written"]) if "allocation" in on.figures else 0
-    movement = (beyond - new) / on["memory_bandwidth"]
-    movement += new / on["allocation"] if new else 0
-    cache = "l2_bandwidth" if "l2_bandwidth" in on.figures else "memory_bandwidth"
-    movement += (moved - beyond) / on[cache]
+    by_datasheet = small is not None and "kernel_time" not in on.figures
+    arithmetic = _arithmetic_s(operation, ops, dtype, on, by_datasheet=by_datasheet)
+    movement = _movement_s(op, moved, calls, on)
     one_by_one = 0.0
     if operation in ONE_BY_ONE and "selection" in on.figures:
         one_by_one = float(op["bytes_written"]) / BYTES[dtype] / on["selection"]
+    # at least, expected and at most
     starts = np.full(3, on["kernel_time"] if "kernel_time" in on.figures else 0.0)
-    if small is not None and alone:
+    if small is not None and by_datasheet:
         starts = small.constants["start"] * 1e-6 * np.array([0, among_kernels()[0], 1])
         movement /= small.constants["bandwidth"]
     elif small is not None:  # some kernels start as if alone
@@ -188,6 +162,61 @@ def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | N
     joules = energy(own, on, seconds, *ends) if _has_power(dtype, on) else (None, None, None)
     one = Prediction(seconds, *ends, *joules)
     return _step(named, SMALL, np.array([calls]), own, one, on)
+
+
+def _of_fitted_products(
+    named: str, operation: str, op: Mapping[str, Any], calls: int, dtype: str, on: Board
+) -> Step | None:
+    """The step `named` of products of matrices on a GPU, by the fitted family of these products:
+    shape by shape, or by the average shape of `calls` calls where a record has no shapes. None for
+    another operation or board, and for a type without a fit."""
+    if dtype not in FITTED or "sms" not in on.figures:
+        return None
+    if shapes := op.get("products", ()):
+        batch, rows, columns, terms, times = np.array(shapes, dtype=float).T
+        sizes = {"batch": batch, "l": rows, "d": terms, "f": columns}
+        entries = batch * (rows * terms + terms * columns + rows * columns)
+        sums = batch * rows * columns * (2 * terms - 1)
+        work = Work(sums, np.zeros(len(batch)), BYTES[dtype] * entries)
+        each = Counted("gemm", sizes, dtype, counted=work)
+        return _step(named, "gemm", times, each, predict(each, on, repeated=True), on)
+    if operation in OF_TWO_MATRICES:
+        mean = Calls("gemm", product(op, dtype), dtype)
+        once = predict(mean, on, repeated=True)
+        return _step(named, "gemm", np.array([calls]), mean, once, on)
+    return None
+
+
+def _arithmetic_s(
+    operation: str, ops: Mapping[str, int], dtype: str, on: Board, *, by_datasheet: bool
+) -> float:
+    """The seconds that a board takes for the arithmetic `ops` (class -> number) of an operation:
+    exponentials, products of matrices, and all else. `by_datasheet`: only the datasheet of the
+    board is known, of whose peak products reach a share."""
+    others = {name: number for name, number in ops.items() if name != "exp"}
+    found = ops["exp"] / on["special"] if ops["exp"] else 0.0
+    if operation in PRODUCTS:
+        units = (f"{unit}.{dtype}" for unit in ("narrow", "matrix", "vector"))
+        share = _fit("gemm", on).constants["peak"] if by_datasheet else 1.0
+        rate = on[next((unit for unit in units if unit in on.figures), f"matrix.{dtype}")]
+        found += (others.pop("mul") + others.pop("add")) / (share * rate)
+    if number := sum(others.values()):
+        # entries in two bytes are computed in fp32 where their type has no rate of its own
+        unit = next((x for x in (dtype, "fp32") if f"vector.{x}" in on.figures), dtype)
+        found += number / (on[f"vector.{unit}"] / 2)
+    return found
+
+
+def _movement_s(op: Mapping[str, Any], moved: int, calls: int, on: Board) -> float:
+    """The seconds in which `calls` calls of an operation move `moved` bytes: through the last cache
+    or, what of a call exceeds the cache, through the memory, first the bytes written, at the rate
+    of a new array if it is known."""
+    beyond = calls * max(moved / calls - on["l2_bytes"], 0)
+    new = min(beyond, op["bytes_written"]) if "allocation" in on.figures else 0
+    found: float = (beyond - new) / on["memory_bandwidth"]
+    found += new / on["allocation"] if new else 0
+    cache = "l2_bandwidth" if "l2_bandwidth" in on.figures else "memory_bandwidth"
+    return found + (moved - beyond) / on[cache]
 
 
 def _fit(kernel: str, on: Board) -> Fit:

@@ -317,6 +317,7 @@ class Cells:
         cuts, many = {first}, []
         for of, stops in sides:
             for start, end in pairwise(stops):
+                # two ends with a few values each leave no size between them
                 if other is None or _is_few(of(start), of(end), 2):
                     cuts.update(changes(of, start, end))
                     continue

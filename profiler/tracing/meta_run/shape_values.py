@@ -56,13 +56,15 @@ def known_number(func: Any, args: tuple[Any, ...]) -> Any:
 def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     """Give the result of `func(*args, **kwargs)` a value (its numbers, which follow from sizes
     alone) if all arguments have values; otherwise tensors that the operation writes lose theirs."""
-    if not give_value(func, args, kwargs, result) and func._schema.is_mutable:
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                for tensor in tree_leaves(value):
-                    drop_value(tensor)
-        for value in kwargs.values():
-            drop_value(value)
+    if give_value(func, args, kwargs, result) or not func._schema.is_mutable:
+        return
+    named = {argument.name: argument for argument in func._schema.arguments}
+    given = [*zip(named.values(), args, strict=False)]
+    given += [(named[name], value) for name, value in kwargs.items()]
+    for argument, value in given:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            for tensor in tree_leaves(value):
+                drop_value(tensor)
 
 
 def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
