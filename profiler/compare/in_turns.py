@@ -36,14 +36,13 @@ from profiler.meters.timers import CudaTimer, timer_for
 from profiler.records.grades import BUSY
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
+from profiler.run.called import dispatched_by, zeros_of
 from profiler.run.measure import (
     NO_ENERGY,
     NO_STEADY_LOAD,
-    dispatched_by,
     failure,
     peak_of_call,
     require_token,
-    zeros_of,
 )
 from profiler.run.plan import Plan, requests
 from profiler.run.prepare import PreparedCall, prepare

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,11 +18,8 @@ from torch import nn
 
 from costmodel.errors import as_exception
 from costmodel.program.phases import phase_name
-from profiler.counting.call import HIGHER_ORDER
-from profiler.counting.dispatch import DispatchCounts, DispatchRecorder, count_dispatch
-from profiler.counting.operations import NOTHING, Operations
-from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcore_count
-from profiler.counting.zero_gradients import spent_on_zeros
+from profiler.counting.dispatch import DispatchCounts
+from profiler.counting.other_counters import PeerCount
 from profiler.hardware.tiles import products_of
 from profiler.host.device import on_device
 from profiler.host.environment import current_state, environment
@@ -48,6 +46,7 @@ from profiler.records.reading import (
     taken_once,
 )
 from profiler.records.words import PHASES
+from profiler.run.called import Called, Peers, called_by, fvcore_of, on_meta
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request, record_of
@@ -92,17 +91,27 @@ def count(
         MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
     listed: list[Measured] = []
+    took: list[float] = []
 
     def first(work: PreparedCall) -> None:
         """List the tensors of the first call; call without a list where the call has none."""
         note("counting what is held")
+        began = perf_counter()
         listed.append(tensors_at_peak(work, request))
         if isinstance(listed[0], Unavailable):
             work.once()
+        took.append(perf_counter() - began)
 
-    return _prepare_and_take(
-        request, note, lambda work: _counts_of(request, work, note, listed[0]), first
-    )
+    def counts(work: PreparedCall) -> Measurement:
+        """Make the record of the counts."""
+        return _counts_of(request, work, note, listed[0], long=took[0] >= LONG_S)
+
+    return _prepare_and_take(request, note, counts, first)
+
+
+LONG_S = 1.0
+"""A call of this many seconds is counted on the meta device, which takes no longer for large
+tensors."""
 
 
 def time_again(
@@ -184,7 +193,7 @@ def _measurement_of(
     measured |= metered(work, request, dispatched, limits, note)
     printed, readings = profiled(work, request, dispatched, peers, measured, note)
     measured |= readings
-    counts |= {"peers": printed, "seed": request.seed, "call": dict(work.details)}
+    counts |= {"peers": printed, "seed": request.seed}
     return _record(request, measured, counts)
 
 
@@ -192,18 +201,25 @@ COUNTS_ONLY = Unavailable("only counts were asked for (--counts-only)")
 
 
 def _counts_of(
-    request: Request, work: PreparedCall, note: Callable[[str], None], listed: Measured
+    request: Request,
+    work: PreparedCall,
+    note: Callable[[str], None],
+    listed: Measured,
+    *,
+    long: bool,
 ) -> Measurement:
     """Count the prepared call without a clock: operations, other counters' figures, and bytes.
     Return the record; readings that need a clock are missing, with the reason. `listed`: the
-    tensors at the peak of the first call, or why there is no list."""
-    dispatched, peers, counts, measured = counted(work, request, note, listed=listed)
+    tensors at the peak of the first call, or why there is no list; `long`: whether the first call
+    took long, so that further calls are made on the meta device where they can be."""
+    called = on_meta(request) if long else None
+    dispatched, peers, counts, measured = counted(work, request, note, listed=listed, called=called)
     note("measuring memory")
     measured = {"peak_memory": peak_of_listed(measured, work, request.device)} | measured
     measured["kernels"] = kernels_of(work, request.device, dispatched)
     measured |= dict.fromkeys(read_by("clock", "energy"), COUNTS_ONLY)
     printed, missing = figures_of(peers, COUNTS_ONLY)
-    counts |= {"peers": printed, "seed": request.seed, "call": dict(work.details)}
+    counts |= {"peers": printed, "seed": request.seed}
     return _record(request, measured | missing, counts)
 
 
@@ -224,23 +240,25 @@ def counted(
     note: Callable[[str], None],
     *,
     listed: Measured | None = None,
+    called: Called | None = None,
 ) -> tuple[DispatchCounts, Peers, dict[str, Any], dict[str, Measured]]:
     """Take the figures of the prepared call that need no clock.
 
     Args:
         listed: the tensors at the peak, if the first call listed them.
+        called: what the call dispatches, if a run on the meta device told.
 
     Returns:
         The dispatched operations; the figures of other counters; the `counts` of a record as JSON
-        values (`dispatch`, `zeros` and, where there are any, `forward`, `traced`, `hardware`); and
-        the readings, or their reasons.
+        values (`dispatch`, `zeros`, `call` and, where there are any, `forward`, `traced`,
+        `hardware`); and the readings, or their reasons.
     """
     phase = phase_name(request.phase)
     note("counting operations")
-    dispatched, peer = dispatched_beside_torch(work)
-    zeros = zeros_of(work)
-    note("asking other counters")
-    peers = {"torch": peer, "fvcore": fvcore_of(work)}
+    called = called or called_by(work)
+    peers = called.peers
+    if "fvcore" not in peers:
+        peers = {**peers, "fvcore": fvcore_of(work)}
     note("tracing")
     traced = subject(request.mixer).traced(phase, request.sizes)
     note("counting what is held")
@@ -252,14 +270,18 @@ def counted(
     }
     hardware, read = hardware_of(work, request, note)
     measured |= read
-    counts: dict[str, Any] = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json()}
-    if forward := forward_of(work):
-        counts["forward"] = forward
+    counts: dict[str, Any] = {
+        "dispatch": called.dispatched.to_json(),
+        "zeros": called.zeros.to_json(),
+        "call": {**work.details, **called.details},
+    }
+    if called.forward:
+        counts["forward"] = called.forward
     if isinstance(traced, Unavailable):
         measured["traced"] = traced
     elif traced is not None:
         counts["traced"] = traced.to_json()
-    return dispatched, peers, counts | hardware, measured
+    return called.dispatched, peers, counts | hardware, measured
 
 
 def profiled(
@@ -361,70 +383,6 @@ def failure(error: Exception) -> str:
 
 def _with_candidate(request: Request, reason: str) -> str:
     return f"{request.mixer.name} {request.implementation.name} ({request.dtype}): {reason}"
-
-
-def dispatched_by(work: PreparedCall) -> DispatchCounts:
-    """The operations that the call dispatches, without its reset."""
-    work.restore()
-    return count_dispatch(work.bare)
-
-
-def dispatched_beside_torch(work: PreparedCall) -> tuple[DispatchCounts, PeerCount | Unavailable]:
-    """(the operations that the call dispatches, without its reset; the figures of torch's
-    FlopCounterMode, or why there are none), from one run. FlopCounterMode may refuse a call and
-    runs the functions of an operator such as torch.cond: then the operations are counted in a run
-    without FlopCounterMode."""
-    work.restore()
-    recorder = DispatchRecorder()
-    peer = flop_counter_mode(work.bare, beside=recorder.watching())
-    found = recorder.counts()
-    alone = isinstance(peer, Unavailable) or any(
-        operation.reason == HIGHER_ORDER for operation in found.unknown.values()
-    )
-    return dispatched_by(work) if alone else found, peer
-
-
-def forward_of(work: PreparedCall) -> list[str]:
-    """The sorted names in torch of the operations that the forward pass before a backward pass
-    dispatches; [] if the call takes no gradients."""
-    if work.halves is None:
-        return []
-    work.restore()
-    return sorted(count_dispatch(work.halves[0]).by_op)
-
-
-def zeros_of(work: PreparedCall) -> Operations:
-    """Count the backward pass's arithmetic on zeros that stand for missing gradients; `NOTHING`
-    without a backward pass."""
-    if work.halves is None:
-        return NOTHING
-    forward, backward = work.halves
-    work.restore()
-    forward()
-    return spent_on_zeros(backward)
-
-
-Peers = Mapping[str, PeerCount | Unavailable]
-"""Name of another program's counter (`torch`, `fvcore`) -> its figures for the same call, or why
-there are none."""
-
-FORWARD_ONLY = "fvcore counts forward passes only, no gradients"
-
-
-def fvcore_of(work: PreparedCall) -> PeerCount | Unavailable:
-    """The figures of fvcore for the same call, or why there are none."""
-    if work.forward is not None:
-        return Unavailable(FORWARD_ONLY)
-
-    def call(*_: torch.Tensor) -> Any:
-        """The result and what the call left in the state: a trace drops work that reaches
-        neither."""
-        result = work.once()
-        return result if work.state is None else (result, *work.state.arrays.values())
-
-    work.restore()
-    # fvcore traces the module, or, if a call changes a state, a function that resets and calls
-    return fvcore_count(work.module, *work.args, call=call if work.reset else None)
 
 
 def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str, Any]:

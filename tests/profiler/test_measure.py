@@ -12,6 +12,7 @@ from msgspec import structs
 from torch import Tensor, nn
 
 import costmodel as cm
+from costmodel.mixers import DEFAULT
 from profiler.counting.other_counters import PeerCount, flop_counter_mode
 from profiler.meters.compilation import Compiled
 from profiler.meters.energy.protocol import EnergyLimits
@@ -23,7 +24,8 @@ from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES, read_by
 from profiler.records.reading import MeasureError, Reading, Unavailable
 from profiler.records.store import line_of
-from profiler.run import measure as measure_file
+from profiler.run import called as called_file, measure as measure_file
+from profiler.run.called import called_by, on_meta
 from profiler.run.measure import failure, launch_estimate, measure, peer_json
 from profiler.run.prepare import prepare
 from profiler.run.request import Request
@@ -186,7 +188,7 @@ def test_a_time_of_one_sample_is_shared_out_and_a_disturbed_one_is_not(
 
 
 def test_a_peer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_file, "fvcore_count", lambda *a, **k: Unavailable("fvcore: broken"))
+    monkeypatch.setattr(called_file, "fvcore_count", lambda *a, **k: Unavailable("fvcore: broken"))
     found = measure(asked("me", "toeplitz"), limits=BRIEF)
     assert found.reasons["peer fvcore"] == "fvcore: broken"
     assert set(found.counts["peers"]) == {"torch"}
@@ -233,7 +235,7 @@ def test_one_run_counts_for_both_counters_after_the_run_that_fills_caches() -> N
     request = doctored(Remembers)
     work = prepare(request)
     work.once()
-    alone, peer = measure_file.dispatched_by(work), flop_counter_mode(work.bare)
+    alone, peer = called_file.dispatched_by(work), flop_counter_mode(work.bare)
     Remembers.calls = 0
     found = measure_file.count(request)
     assert found.readings["peak_memory"].value < 60_013
@@ -242,6 +244,49 @@ def test_one_run_counts_for_both_counters_after_the_run_that_fills_caches() -> N
     assert isinstance(peer, PeerCount)
     printed = found.counts["peers"]["torch"]
     assert printed == peer.to_json() | {"uncounted_time_share": None}
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("phase", ["training", "inference", "training-step"])
+@pytest.mark.parametrize(
+    ("mixer", "name"), [(mixer, name) for mixer in DEFAULT for name in implementations(mixer)]
+)
+def test_a_run_without_values_dispatches_what_a_run_does(mixer: str, name: str, phase: str) -> None:
+    """Or is not taken: fused attention has another kernel on the meta device, and a transform's
+    gradient for several sequences another layout."""
+    token = {"t": 5} if phase == "inference" else {}
+    request = asked(mixer, name, phase=phase, sizes={"b": 3, "l": 11, "d": 6, "n": 2, **token})
+    work = prepare(request)
+    work.once()
+    run, meta = called_by(work), on_meta(request)
+    if meta is None:
+        assert name == "sdpa" or (name == "fft" and phase == "training-step")
+        return
+    expected = replace(run, peers={x: run.peers[x] for x in meta.peers}, details=meta.details)
+    assert meta == expected and "torch" in meta.peers
+
+
+class ReadsValues(MeToeplitz):
+    """Reads a value, so that the module has no run without values."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return super().mix(x + 1 if bool(x.sum() > 1e6) else x)
+
+
+@pytest.mark.parametrize("module", [MeToeplitz, ReadsValues])
+def test_a_long_call_is_counted_without_values_where_that_counts_the_same(
+    module: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = doctored(module)
+    short = measure_file.count(request)
+    monkeypatch.setattr(measure_file, "LONG_S", 0)
+    long = measure_file.count(request)
+    told = long.counts["call"].pop("counted", "")
+    assert told.startswith("on the meta device") == (module is MeToeplitz)
+    assert long.counts == short.counts
+    assert {x: r.value for x, r in long.readings.items()} == {
+        x: r.value for x, r in short.readings.items()
+    }
 
 
 def test_the_floor_grows_with_the_operations() -> None:

@@ -16,8 +16,9 @@ from profiler.counting.operations import Operations
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append, read
+from profiler.run.called import dispatched_by
 from profiler.run.energy_tokens import per_token
-from profiler.run.measure import dispatched_by, inputs_of
+from profiler.run.measure import inputs_of
 from profiler.run.plan import Plan, request_of, requests
 from profiler.run.prepare import prepare
 from profiler.run.request import Request, request_json

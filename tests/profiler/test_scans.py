@@ -10,7 +10,7 @@ import costmodel as cm
 from profiler.modules import registry
 from profiler.modules.scans import scan
 from profiler.modules.triangles import substituted
-from profiler.run.measure import dispatched_by
+from profiler.run.called import dispatched_by
 from profiler.run.prepare import prepare
 from profiler.run.request import Request
 from tests.small import complete
