@@ -11,8 +11,8 @@ import costmodel as cm
 from costmodel.errors import Unanswered
 from costmodel.oracle.execute import execute
 from costmodel.program.conventions import convention
-from costmodel.questions.best_size import COSTS, MOST, best, free_size
-from costmodel.questions.question import Case, Missing, answers
+from costmodel.questions.best_size import BEST_SIZE, COSTS, MOST, best, free_size
+from costmodel.questions.question import Case, Listing, Missing, answers
 
 SIZES = {"b": 2, "l": 13, "d": 6, "n": 2, "C": 4}
 
@@ -72,6 +72,14 @@ def test_the_best_chunk_is_that_of_executions(name: str, form: str) -> None:
         found = best(Case(about, given, symbolic=False), COSTS[cost])
         least = min(values, key=lambda C: values[C])
         assert (found.size, found.value) == (least, values[least]), cost
+
+
+def test_a_cost_without_a_formula_is_named_below_the_table() -> None:
+    about = answers(cm.mixer("deltanet+core"), "chunked-solve", "training", convention("strict"))
+    assert BEST_SIZE.explained is not None
+    (found,) = BEST_SIZE.explained(Case(about, {**SIZES, "b": 1}, symbolic=False))
+    assert isinstance(found, Listing) and "span" not in [row[0] for row in found.rows]
+    assert found.notes[1].startswith("span: no formula, and so no best value (U: the recurrence")
 
 
 def test_only_a_size_that_another_form_lacks_is_free() -> None:

@@ -114,20 +114,23 @@ def _fits(case: Case, sizes: dict[str, int]) -> bool:
 
 def _explained(case: Case) -> Explained:
     """Yield a table with a row for each figure of `COSTS`: the best value of the form's free size
-    (such as the chunk length), the least value of the figure, and the value at the case's size.
-    Figures without an answer are left out; nothing is yielded for a form without one free size, or
-    if no figure has an answer."""
+    (such as the chunk length), the least value of the figure, and the value at the case's size. A
+    note names the figures that are not derived; figures that do not depend on the size are left
+    out. Nothing is yielded for a form without one free size, or if no figure has an answer."""
     try:
         letter = free_size(case.mixer, case.form)
     except Unanswered:
         return
-    rows = []
+    rows, notes = [], []
     for name, figure in COSTS.items():
         if case.phase not in figure.phases:
             continue
         try:
             found = best(case, figure)
-        except (Unanswered, Unsupported):
+        except Unanswered:
+            continue
+        except Unsupported as reason:
+            notes.append(f"{name}: no formula, and so no best value ({reason})")
             continue
         here = case.figure(figure)
         if isinstance(here, (int, Fraction)):
@@ -144,7 +147,7 @@ def _explained(case: Case) -> Explained:
             f"best {size}: the smallest of the values with the least cost; every value up to the "
             "number of rows was evaluated"
         )
-        yield Listing(f"Best {size}", columns, tuple(rows), (note,))
+        yield Listing(f"Best {size}", columns, tuple(rows), (note, *notes))
 
 
 def _least(name: str) -> Callable[[Case], Exact]:
