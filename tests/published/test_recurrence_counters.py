@@ -47,7 +47,6 @@ THEIRS = {
 def test_verdicts_are_those_known() -> None:
     found = {name.partition(".")[2]: verdict for name, verdict in on_the_page(PATH).items()}
     assert found.pop("tracelens.gated-deltanet") == "agrees"
-    assert found.pop("tracelens.mamba-2") == "not-checkable"
     assert {*found.values()} == {"disagrees (recorded misprint)"}
 
 
@@ -63,6 +62,24 @@ def test_a_token_has_the_recurrence_and_what_is_around(name: str) -> None:
     assert ours.total == AROUND[layer] + RECURRENCE[layer]
     formula = claim.formula.replace("^", "**")  # type: ignore[attr-defined]
     assert eval(formula, {}, LETTERS | {"h": h}) == AROUND[layer] + THEIRS[name]
+
+
+def test_a_forward_pass_in_chunks_has_these_products_of_matrices() -> None:
+    """2 G C N + 2 n C P + 4 n N P a row, as TraceLens has them, less 2 n N P for the C rows of the
+    last chunk, and more for the sums of states over chunks; in terms with N or P alone there are
+    decays besides."""
+    (claim,) = (each for each in load(PATH) if each.id == "recurrence-counters.tracelens.mamba-2")
+    mixer, C, rows = cm.mixer("mamba-2+core"), 3, 12
+    formula = claim.formula.replace("^", "**")  # type: ignore[attr-defined]
+
+    def difference(**more: int) -> int:
+        at = {letter: LETTERS[letter] for letter in ("d", "n", "P", "N", "G")} | more
+        ours = cm.count(mixer, form="chunked", convention=("mac", "dense")).at(**at, C=C, l=rows)
+        return int(ours.total - eval(formula, {}, at | {"C": C, "l": rows}))
+
+    assert difference(G=G + 1) == difference()
+    squares = [difference(N=N + a, P=P + b) for a in (0, 1) for b in (0, 1)]
+    assert squares[3] - squares[2] - squares[1] + squares[0] == 2 * n * (rows // C - 1) - 2 * n * C
 
 
 @pytest.mark.parametrize(
