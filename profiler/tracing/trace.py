@@ -662,11 +662,12 @@ class FormulaSearch:
 
     def depends(self, base: Point, i: int, start: int) -> bool:
         """Whether the size of letter i from which formulas hold depends on other letters: whether
-        no powers are found from `start` on with the other letters as large as `start`, or runs
-        there fail or would take too long. False if there is no other letter."""
+        no powers are found from `start` on with every other letter larger too, three steps more
+        than `start` has, or runs there fail or would take too long. False if there is no other
+        letter."""
         samples = self.samples
-        number = start // samples.multiples[i] + 3
-        others = tuple(max(x, number * m) for x, m in zip(base, samples.multiples, strict=True))
+        steps = start // samples.multiples[i] + 3
+        others = tuple(max(x, steps * m) for x, m in zip(base, samples.multiples, strict=True))
         if len(base) == 1 or not samples.affordable(base, others, ONE_OF_MANY):
             return len(base) > 1
 
