@@ -265,12 +265,13 @@ def test_the_list_fits_100_columns(monkeypatch: pytest.MonkeyPatch,
         ("KATHARO", ("linear-attention",)),
         ("extract", ("she", "she-extraction", "he-extraction")),
         ("tanh", ("recurrent",)),
+        ("gqa+bias{h=3,g=1}", ("self-attention",)),
     ],
 )
 def test_the_list_is_searched(
     word: str, found: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At the beginning of words: `tanh` of an idea, an author, an alias."""
+    """At the beginning of words: `tanh` of an idea, an author, an alias; a name with options."""
     assert cli.run(["list", word, "--format", "json"]) == (0 if found else 2)
     said = capsys.readouterr()
     if found:

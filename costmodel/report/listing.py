@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from costmodel.errors import UnknownMixer, unusable_package
-from costmodel.language.options import joined
+from costmodel.language.options import joined, split
 from costmodel.mixers import builtin, names
 from costmodel.program.conventions import Convention
 from costmodel.questions.kept import kept
@@ -125,16 +125,21 @@ class Entry:
 
 def matching(word: str, modules: Modules) -> list[Entry]:
     """The entries of the built-in mixers that have a word beginning with `word`, in any case, in
-    their name, title, idea, family, source, options or references; all mixers for "".
+    their name, title, idea, family, source, options or references; all mixers for "". A name with
+    options or sizes, such as `gqa+bias{h=64}`, finds the mixer that has them.
 
     Raises:
-        UnknownMixer: there is none; the message names the column that the word means, or the
-            families. TableError: there is none, and the word may mean several columns.
+        UnknownMixer: there is none; the message names the column that the word means, the options
+            of the mixer, or the families.
+        TableError: there is none, and the word may mean several columns.
     """
     begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) if word else re.compile("")
     every = summaries()
     found = [Entry(mixer, modules) for mixer in every if begins.search(_searched(mixer))]
     if not found:
+        if split(word)[0] != word:
+            named = builtin(word).base
+            return [Entry(mixer, modules) for mixer in every if mixer.name == named]
         if (column := meant(word)) is not None:
             about = f"{column} ({FIGURES[column].meaning})"
             raise UnknownMixer(f"'{word}' is no mixer but a column: `costmodel table --columns "
