@@ -52,7 +52,7 @@ def test_peaks_follow_from_multiprocessors_and_clock() -> None:
 def test_a_board_has_other_names() -> None:
     for alias, name in (("a100", "a100_sxm"), ("h100", "h100_sxm"), ("h200", "h200_sxm"),
                         ("b200", "b200_sxm"), ("rtx_pro_6000", "rtx_pro_6000_server")):  # fmt: skip
-        assert board(alias) == board(alias.upper()) == board(name)
+        assert board(alias) == board(name) == board(name.upper().replace("_", " "))
 
 
 OWN = """
@@ -336,6 +336,8 @@ def test_explain_tells_each_limit_of_a_board() -> None:
     assert least and least[2] == row["bound"]
     assert float(least[1]) == pytest.approx(row["floor"] / 1e3, rel=1e-3)
     assert "exponentials" in text and "span" in text
+    both = explained("--board", "h100", "--phase", "backward", "--l", "2", "--d", "32")
+    assert "\nFloor of a backward pass: no value kept" in both and "Floor of" not in text
     with pytest.raises(UsageError, match="leave out --against"):
         explained("--board", "h100", "--against", "she")
     with pytest.raises(UsageError, match="add --board"):

@@ -9,6 +9,7 @@ hertz, watts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -113,8 +114,8 @@ class Board:
 
 
 def board(name: str, folder: Path | None = None) -> Board:
-    """The board (a GPU as data) with a name or alias, in small or capital letters, or that of a
-    file `NAME.toml`.
+    """The board (a GPU as data) with a name or alias, or that of a file `NAME.toml`. Capitals and
+    small letters are equal in names, and so are blanks, hyphens and underscores.
 
     Args:
         folder: a folder of boards that is looked through before `tables/devices/`.
@@ -132,8 +133,8 @@ def board(name: str, folder: Path | None = None) -> Board:
         for path in sorted(place.glob("*.toml")) if place else ():
             one = read_board(path)
             for own in (one.name, *one.aliases):
-                found.setdefault(own.lower(), one)
-    typed = name.lower()
+                found.setdefault(_plain(own), one)
+    typed = _plain(name)
     if typed not in found:
         near = get_close_matches(typed, found, 1)
         hint = f"did you mean '{near[0]}'? " if near else ""
@@ -142,6 +143,11 @@ def board(name: str, folder: Path | None = None) -> Board:
             "BOARD.toml"
         )
     return found[typed]
+
+
+def _plain(name: str) -> str:
+    """A board's name in small letters, with underscores."""
+    return re.sub("[ -]", "_", name.lower())
 
 
 def read_board(path: Path) -> Board:

@@ -45,6 +45,14 @@ WORK: Mapping[str, Figure] = {
 kernels of attention do: no value that was kept is among the least bytes."""
 
 
+OF_BACKWARD = (
+    "floor of a backward pass: no value kept from the forward pass is among its bytes, as it may "
+    "be computed anew; both passes read inputs and weights, a training step once, so that the "
+    "floors of both may add up to more than that of the step"
+)
+"""What the floor of a backward pass leaves out."""
+
+
 def limits(case: Case, bytes_moved: int | None = None) -> Mapping[str, float]:
     """Limit -> the seconds of a call if this limit alone held: `products` (multiplications and
     additions) on the board's fastest unit for the dtype, `exponentials` on its special function
@@ -281,11 +289,7 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             "level a cycle takes a time alone; the longest is the floor, and its name the bound"
         )
         if any(case.phase == "backward" for case in cases):
-            yield (
-                "floor of a backward pass: no value kept from the forward pass is among its bytes, "
-                "as it may be computed anew; both passes read inputs and weights, a training step "
-                "once, so that the floors of both may add up to more than that of the step"
-            )
+            yield OF_BACKWARD
     if not any(name.startswith("predicted") for name in shown):
         return
     named: dict[str, dict[str, None]] = {}

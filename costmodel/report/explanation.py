@@ -15,7 +15,7 @@ from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation, equation
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.boards import Board
-from costmodel.prediction.columns import limits, prediction_sentences
+from costmodel.prediction.columns import OF_BACKWARD, limits, prediction_sentences
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
@@ -236,6 +236,8 @@ class Explanation:
             f"{lead}at least {1e6 * found[largest]:.4g} us, bound by {largest}; alone take {each}."
         )
         yield Paragraph((text,))
+        if phase == "backward":
+            yield Paragraph((f"{OF_BACKWARD[:1].upper()}{OF_BACKWARD[1:]}.",))
         try:
             for sentence in prediction_sentences(case):
                 yield Paragraph((f"{sentence[:1].upper()}{sentence[1:]}.",))
