@@ -230,6 +230,7 @@ def table(
     on = on_board(board, impl)
     typed = rows.with_forms(mixers or ())
     selected, named = rows.selection(typed, group, all_)
+    refuse_implementation(impl, selected)
     dtypes, wanted = element_types(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
     request = rows.Request(
         selected,
@@ -403,6 +404,7 @@ def explain(
     on, dtypes = on_board(board, impl), element_types(dtype, None, None, None)
     if dtype and on is None:
         raise UsageError("--dtype is about the bytes that a board moves: add --board")
+    refuse_implementation(impl, [found])
     if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
         if against or form or recompute or only or loss or optimiser or on:
             raise UsageError("a network is explained block by block: it takes sizes, --phase and "
@@ -446,6 +448,15 @@ def explain(
         explained = [about(found, name) for name in named]
         document = Document(lambda: [part for one in explained for part in one.parts()])
     show(document, format_, output, force, context, names=names)
+
+
+def refuse_implementation(name: str, mixers: Sequence[Mixer]) -> None:
+    """Raise MeasureError if `--impl` names an implementation that none of the mixers has."""
+    if name:
+        from profiler.run.plan import chosen_implementations
+
+        for mixer in mixers:
+            chosen_implementations(mixer, name, mixers)
 
 
 def compared(mixer: Mixer, against: str) -> tuple[Mixer, str]:

@@ -272,7 +272,10 @@ def test_a_time_that_is_not_predicted_has_a_reason(
     bare = tmp_path / "bare.toml"
     bare.write_text(OWN)
     for options, said in (
-        ({"board": "h100"}, "times are predicted in bf16 and fp16 alone, not in fp32"),
+        (
+            {"board": "h100", "dtype": "fp8"},
+            "times of kernels are known in bf16 and fp16 alone, not in fp8; unknown dtype",
+        ),
         ({"board": "h100", "dtype": "bf16", "cache_dtype": "fp8"}, "with a cache in bf16 and fp16"),
         (
             {"board": "h100", "dtype": "bf16", "weight_dtype": "int8"},

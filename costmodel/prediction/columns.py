@@ -133,6 +133,13 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
         if not OF_MODULES:
             also = "after import profiler, other mixers by their modules"
             raise Unanswered(f"{reason}; {also}") from None
+    except Unanswered as reason:  # no kernel is known in an element type
+        if not OF_MODULES:
+            raise
+        try:
+            return OF_MODULES[0](case)
+        except Unanswered as other:
+            raise Unanswered(f"{reason}; {other}") from None
     except BoardError as error:
         raise Unanswered(str(error)) from None
     return OF_MODULES[0](case)

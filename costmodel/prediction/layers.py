@@ -120,7 +120,7 @@ def _dtypes(case: Case) -> Dtypes:
     ):
         if (dtype := dtypes.name_of(role)) not in FITTED:
             known = " and ".join(FITTED)
-            raise Unanswered(f"times are predicted {told}in {known} alone, not in {dtype}")
+            raise Unanswered(f"times of kernels are known {told}in {known} alone, not in {dtype}")
     return dtypes
 
 

@@ -140,7 +140,7 @@ def test_what_is_counted_by_its_floor_is_said(tmp_path: Path) -> None:
         ((), "a predicted time needs a board and a context"),
         (("--context", "many"), "--context 'many': expected a number"),
         (("--context", "1k", "--columns", "mul"), "leave out --columns"),
-        (("--context", "1k", "--dtype", "fp32"), "predicted in bf16 and fp16 alone, not in fp32"),
+        (("--context", "1k", "--dtype", "fp32"), "known in bf16 and fp16 alone, not in fp32"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_in_a_sentence(

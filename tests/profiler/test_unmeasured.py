@@ -82,6 +82,8 @@ def test_the_table_of_each_phase_says_what_is_predicted() -> None:
     kernels, module = (row("mha", "h100", "inference", impl=impl) for impl in ("", "explicit"))
     assert kernels["predicted_time"] != module["predicted_time"]
     assert (kernels["predicted_by"], module["predicted_by"]) == ("kernels", "explicit")
+    # of an element type in which no kernel is known, the fastest module too
+    assert row("mha", "h100", "inference", dtype="fp32")["predicted_by"] in ("explicit", "sdpa")
     document = repr(cm.table(["she", "mha"], board="h100", phase=["inference", "backward"],
                              columns=TIMES[:1], dtype="bf16", **SIZES))  # fmt: skip
     told = " ".join(document.split())
@@ -147,6 +149,9 @@ def test_a_board_that_is_no_gpu_predicts_without_an_interval(
     assert found["predicted_time"] > 0 and "no figure 'sms'" in found.reasons["predicted_low"]
     assert cli.run(["table", "she", "--impl", "conv"]) == 2
     assert "add --board" in capsys.readouterr().err
+    for command in ("table", "explain"):
+        assert cli.run([command, "she", "--impl", "con", "--board", "h100"]) == 2
+        assert "no implementation 'con': did you mean 'conv'?" in capsys.readouterr().err
     assert cli.run(["explain", "she", "--board", "h100", "--dtype", "bf16", "--l", "7"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "of the module direct, nine of ten between" in told and "Of a small kernel's" in told
