@@ -245,6 +245,7 @@ OTHERS: dict[tuple[str, str], dict[str, str]] = {
     ("other", "4*l*m*n + 2*l*n"): {"other": "agrees"},
     ("other", "cos = O(l*m*n)"): {"cos": "agrees"},
     ("other", "foo = 2*l*m*n"): {"other": "not-checkable"},
+    ("other", "2*l*m*n cos, 3*l*m foo"): {"other": "not-checkable"},
     ("other (cos)", "2*l*m*n"): {"cos": "agrees"},
     ("other: cos", "2*l*m*n"): {"cos": "agrees"},
 }
@@ -259,6 +260,7 @@ def test_the_heading_or_the_cell_names_an_operation(
     path.write_text(f'model,{heading}\nrfa,"{cell}"\n', encoding="utf-8")
     made = checked(path, capsys)["claims"]
     assert {claim["quantity"]: claim["verdict"] for claim in made} == OTHERS[heading, cell]
+    assert ("foo is no class of operations: expected" in made[0]["note"]) == ("foo" in cell)
 
 
 @pytest.mark.grid(2)

@@ -378,8 +378,21 @@ def _claim(
             for formula in claim.formulas:
                 _refuse_letters(formula.letters, known, mixer)
     except (ValueError, TooMuch) as reason:
-        return FormulaClaim(**said, unchecked=str(reason))
+        why = str(reason)
+        if name == "other" and (unknown := _unknown_operation(cell.text)):
+            why = f"{unknown} is no class of operations: expected {', '.join(OTHER)}"
+        return FormulaClaim(**said, unchecked=why)
     return claim
+
+
+def _unknown_operation(text: str) -> str:
+    """The first word before or behind a formula of a cell that names no operation, as `sigmoid` in
+    `2*l*d tanh, 3*l*d sigmoid`; "" if there is none."""
+    for part in re.split(r"[,;]\s+", text):
+        found = _NAMED.fullmatch(part)
+        if found and not _named_operation(part)[0]:
+            return str(found[1] or found[4])
+    return ""
 
 
 def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:

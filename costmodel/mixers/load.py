@@ -307,6 +307,8 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
         hint = f": did you mean '{near[0]}'?" if near else ""
         what = f"{described(error.obj)} has no attribute '{shortened(name)}'{hint}"
         return f"{EquationError.__name__}: {what}"
+    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
+        return f"{words_of(error)}: install {error.name}, or put its file beside {path.name}"
     frames = traceback.extract_tb(error.__traceback__)
     inside = bool(frames) and Path(frames[-1].filename).is_relative_to(PACKAGE)
     if line is None or not inside or isinstance(error, SAYING):
