@@ -58,6 +58,7 @@ DECLARATIONS = {
     "cm.Mixer('q', colour='red')": "colour=",
     "cm.Mixer('q', aliases='alias')": "aliases is a list of texts, got the text 'alias'",
     "cm.Mixer('q', title=3)": "title is a text",
+    "cm.Mixer('q', title='t' * 2001)": "the title of q has 2,001 characters: expected at most",
     "m.sizes()": "sizes takes letters",
     "m.sizes(3)": "letters is a text",
     "m.sizes('j')": "unknown size 'j'",

@@ -403,6 +403,9 @@ class Form:
         return self.arrays[name]
 
 
+LONGEST_TEXT = 2000
+"""The most characters of a mixer's title, idea or source."""
+
 FIXED = frozenset({"b", "l", "t", "d", "h"})
 """The letters with one meaning in every mixer."""
 
@@ -444,13 +447,20 @@ class Mixer:
             aliases: further names; `references`: other implementations, such as a class of torch.
 
         Raises:
-            EquationError: the name is not one word, or has a sign such as + or :.
+            EquationError: the name is not one word, or has a sign such as + or :; or a text is
+                longer than `LONGEST_TEXT`.
         """
         if not name or any(sign in name for sign in "+:,={}") or name.split() != [name]:
             raise EquationError(
                 f"'{shortened(name)}' is no name of a mixer: expected one word, such as my-mixer, "
                 f"without + : , = {{ }}"
             )
+        for what, text in (("title", title), ("idea", idea), ("source", source)):
+            if len(text) > LONGEST_TEXT:
+                raise EquationError(
+                    f"the {what} of {shortened(name)} has {len(text):,} characters: expected at "
+                    f"most {LONGEST_TEXT:,}"
+                )
         self.name = name
         self.title = title or name
         self.idea = idea

@@ -189,7 +189,7 @@ class Subject:
                 for name, parameter in module.named_parameters()
                 if name in now
             }
-            return write_in_words(kept, f"{draw.before}, the module", "changes")
+            return write_in_words(kept, "the module", "changes")
 
 
 def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
              "    def initial_state"),
         ),
         lambda c: c.before == "as a deep copy", "result",
-        "as a deep copy, the module changes the parameter W_out: W_out[1, 1] was ",
+        "the module changes the parameter W_out: W_out[1, 1] was ",
     ),
     "loaded-otherwise": (
         (
@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
              "            lambda own, keys: [own.w_win.data.mul_(2)] and None)\n"),
         ),
         lambda c: c.before == "loaded from a state_dict", "result",
-        "loaded from a state_dict, the module changes the parameter w_win: w_win[1, 1] was ",
+        "the module changes the parameter w_win: w_win[1, 1] was ",
     ),
     "kept-by-the-class": (
         (
