@@ -38,7 +38,7 @@ def asked(mixer: str, implementation: str, **changes: Any) -> Request:
 # One new token
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("chosen", [it for it in every() if it.step_form], ids=label)
 def test_every_call_is_the_tth_token_on_a_filled_state(chosen: Implementation) -> None:
     """At t = 4: three tokens are held before, and what t needs to hold after."""
