@@ -16,7 +16,7 @@ import cli
 import costmodel as cm
 from costmodel.claims import identities
 from costmodel.claims.instrumented import instrumented
-from costmodel.claims.interpretations import Interpretation
+from costmodel.claims.interpretations import MOST_CHANGES, Interpretation, alternatives
 from costmodel.claims.line import claims_of
 from costmodel.claims.published import VERDICTS, Verdict, check
 from costmodel.claims.quantities import derive
@@ -248,6 +248,13 @@ def test_a_claim_says_where_it_is_equal(capsys: pytest.CaptureFixture[str]) -> N
     assert "- equal at least where: l >= floor(w/2) + s + 2\n" in capsys.readouterr().out
     assert verdict("path_length = 3", "bigbird").equal_where == ""
     assert verdict("mul = Min(l, d)", "me").equal_where == ""
+
+
+def test_no_other_interpretation_is_far_away() -> None:
+    """A mixer and a phase in which the claim leaves up to seven choices open."""
+    (claim,) = claims_of(["total = 7"], "self-attention", "training")
+    tried = alternatives(own := claim.interpretation, claim.choices())
+    assert {one.changes(own) for one in tried} == {*range(1, MOST_CHANGES + 1)}
 
 
 def test_what_is_not_proven_is_not_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,10 @@ from costmodel.questions.counting.counts import WEIGHTINGS
 OF_GROWTHS = ("dense", "sort=merge")
 """The rewrites that change how a count grows."""
 
+MOST_CHANGES = 3
+"""How many changes from a claim's own interpretation are tried. Every published claim that holds
+under another interpretation holds after one change."""
+
 POSITIONS = ("t = l", "t = l + 1")
 """Where a formula in l may place one new token: as the last of l tokens, or after l tokens."""
 
@@ -120,14 +124,15 @@ class LeftOpen:
 @cache
 def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
     """Every interpretation (form, convention and other choices of what is counted) in the claim's
-    own phase other than `own`, the one that the claim states, within the choices of `left_open`:
-    those with the fewest changes first, and of equally many the conventions of other tools last."""
+    own phase at most `MOST_CHANGES` away from `own`, the one that the claim states, within the
+    choices of `left_open`: those with the fewest changes first, and of equally many the conventions
+    of other tools last."""
     found = dict.fromkeys(
         interpretation
         for changed in _with_changes(own, left_open)
         for names in _convention_names(own, left_open, changed)
         for interpretation in _at_positions(replace(changed, convention=names), left_open)
-        if interpretation != own
+        if interpretation != own and interpretation.changes(own) <= MOST_CHANGES
     )
     return tuple(sorted(found, key=lambda r: (r.changes(own), bool(r.parsed_convention.peer))))
 
