@@ -107,7 +107,7 @@ MISSING: Mapping[str, str] = {
         OTHERS,
     ),
     "blt": "patches of bytes",
-    "cpmant": "relative positions by segments",
+    "cpmant": "rows of a prompt before the tokens, which attend to one another",
     "doge": "a mask that each token makes",
     **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),
     "reformer": "attention to rows of equal hashes, and reversible layers",

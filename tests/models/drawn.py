@@ -286,7 +286,12 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         ),
     },
     "codegen": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
-    "deepseek_v2": {**LATENT, "n_group": (1,)},
+    "deepseek_v2": {
+        **LATENT,
+        "n_group": (1,),
+        "topk_group": (1,),
+        "topk_method": ("greedy", "group_limited_greedy"),
+    },
     "falcon": {"num_kv_heads": (2,), "multi_query": (True,)},
     "glm4_moe_lite": LATENT,
     "gpt_neo": {

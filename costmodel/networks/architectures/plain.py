@@ -134,7 +134,8 @@ class Experts:
             activation=activation, chosen=self.chosen, offset=self.offset,
         )  # fmt: skip
         groups, best = c.size_or_none("n_group") or 1, c.size_or_none("topk_group") or 1
-        if best >= groups:
+        method = {**c.defaults, **c.fields}.get("topk_method")
+        if best >= groups or method == "greedy":  # as DeepSeek-V2 calls a choice among all
             return found, ""
         return found, (
             f"experts are chosen among all, where the class compares within {best} of {groups} "

@@ -608,7 +608,7 @@ ROWS: Mapping[str, Plain] = {
     ),
     "deepseek_v2": Plain(
         name="DeepseekV2", mixers={FULL: latent}, numbers=DEEPSEEK + " norm_topk_prob",
-        fixed={"topk_method": ("greedy",)},
+        fixed={"topk_method": ("greedy", "group_limited_greedy")},
         experts=Experts(shared="plain", chosen=1, normalised=False),
     ),
     "deepseek_v3": Plain(
