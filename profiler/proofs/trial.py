@@ -714,7 +714,7 @@ class Decoding(Trial):
                 for sample in range(self.draw.b):
                     known = self.expected(sample)[self.output][begins + k]
                     if of == OF_ANOTHER:
-                        known = beside[sample, k].numpy()
+                        known = beside[sample, k].detach().numpy()
                     place = f"{self.output}[{begins + k + 1}]"
                     said = self.apart(row[sample], known, place, "step")
                     if said and of == OF_ANOTHER:  # forward may be wrong in place of step

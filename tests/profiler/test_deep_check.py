@@ -567,6 +567,14 @@ def test_a_step_is_not_blamed_where_forward_alone_is_wrong(tmp_path: Path) -> No
     assert findings(Decoding, Subject(mixer, described), draw) == []
 
 
+def test_a_result_that_requires_a_gradient_is_compared_with_the_steps(tmp_path: Path) -> None:
+    change = (RETURN, f"y = {RETURN[7:]}; return y if y.requires_grad else y.requires_grad_()")
+    mixer = cm.mixer(written(tmp_path, "requires-a-gradient", change))
+    (described,) = implementations(mixer).values()
+    draw = Draw({"l": 3, "d": 2, "w": 2})
+    assert findings(Decoding, Subject(mixer, described), draw) == []
+
+
 def test_a_step_in_chunks_that_is_wrong_is_told_without_an_error_of_the_blame() -> None:
     """The state of linear attention is turned round where a chunk ends."""
     mixer = cm.mixer("linear-attention")
