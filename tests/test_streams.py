@@ -183,11 +183,15 @@ def test_an_interrupt_of_a_derivation_says_nothing() -> None:
 def test_a_full_disk_leaves_the_file_as_it_was(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", **options: Any) -> Any:
+        if mode == "w":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path, mode, **options)
 
     path = tmp_path / "table.csv"
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "open", full)
     words = ["table", "she", "--l", "8", "-o", str(path), "--force"]
     assert cli.run(words) == FAILED
     said = f"costmodel: {path} is not written: No space left on device\n"

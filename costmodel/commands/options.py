@@ -11,7 +11,7 @@ import shlex
 import shutil
 import string
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -21,7 +21,7 @@ import typer
 from costmodel.commands.streams import complain, harmless, interruptible, printed, written_whole
 from costmodel.errors import BoardError
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
-from costmodel.report.formats import FORMATS, formats, formats_with, write, write_frame
+from costmodel.report.formats import FORMATS, formats, formats_with, pieces, write_frame
 from costmodel.symbolic.sizes import LETTERS, Letter
 
 if TYPE_CHECKING:
@@ -423,14 +423,15 @@ def refuse_existing(output: Path | None, force: bool) -> None:
         raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
 
 
-def emit(text: str, output: Path | None, force: bool) -> None:
-    """Print text, or write it to the file `output`, which `force` allows to exist."""
+def emit(text: str | Iterable[str], output: Path | None, force: bool) -> None:
+    """Print text, whole or in pieces, or write it to the file `output`, which `force` allows to
+    exist."""
     refuse_existing(output, force)
     if output is None:
         printed(text)
         return
-    with written_whole(output) as path:
-        path.write_text(text, encoding="utf-8")
+    with written_whole(output) as path, path.open("w", encoding="utf-8") as file:
+        file.writelines([text] if isinstance(text, str) else text)
     sys.stderr.write(harmless(f"wrote {output}\n"))
 
 
@@ -464,7 +465,8 @@ def show(
         return
     width, colour = screen(output)
     page = Page(width, colour, regenerating(context), tell=complain, **asked)
-    emit(harmless(write(document, format_, page), colour=colour), output, force)
+    text = (harmless(piece, colour=colour) for piece in pieces(document, format_, page))
+    emit(text, output, force)
 
 
 def screen(output: Path | None) -> tuple[int | None, bool]:

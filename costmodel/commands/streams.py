@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -86,11 +86,11 @@ def flush_streams() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def printed(text: str) -> None:
-    """Print text on standard output and flush it; Failed if it cannot be written, BrokenPipeError
-    if the reader of a pipe has closed it."""
+def printed(text: str | Iterable[str]) -> None:
+    """Print text, whole or in pieces, on standard output and flush it; Failed if it cannot be
+    written, BrokenPipeError if the reader of a pipe has closed it."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.writelines([text] if isinstance(text, str) else text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -155,8 +155,8 @@ class CostTable(Sequence[CostRow]):
 class Html(Writer):
     """The tables and the sentences of a document for a notebook, every text escaped."""
 
-    def write(self, document: Document) -> str:
-        return f"<div>\n{super().write(document)}</div>\n"
+    def pieces(self, document: Document) -> Iterator[str]:
+        yield from ("<div>\n", *super().pieces(document), "</div>\n")
 
     def beginning(self, document: Document) -> Iterator[str]:
         for line in document.lead:

@@ -5,7 +5,7 @@ To add a format, write its file in this folder and add a line to `FORMATS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -58,8 +58,13 @@ def formats_with(option: str) -> list[str]:
 
 def write(document: Document, format_: str, page: Page) -> str:
     """The document as text in a format; imports the writer."""
+    return "".join(pieces(document, format_, page))
+
+
+def pieces(document: Document, format_: str, page: Page) -> Iterator[str]:
+    """The pieces of the document's text in a format, in order; imports the writer."""
     writer: Writer = _writer(format_)(page)
-    return writer.write(document)
+    return writer.pieces(document)
 
 
 def write_frame(document: Document, format_: str, path: Path) -> None:

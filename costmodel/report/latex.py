@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby
@@ -140,9 +140,9 @@ class Latex(Typeset):
 
     missing = "--"
 
-    def write(self, document: Document) -> str:
-        """The document in LaTeX: a preamble in comments, then its parts, list items in an itemize
-        environment."""
+    def pieces(self, document: Document) -> Iterator[str]:
+        """Yield the document in LaTeX: a preamble in comments, then its parts, list items in an
+        itemize environment."""
         parts = document.parts()
         self.lead = document.lead
         self.several = sum(isinstance(part, Table) for part in parts) > 1
@@ -151,7 +151,7 @@ class Latex(Typeset):
             inside = [self.block(part, ()) for part in group]
             blocks += [r"\begin{itemize}", *inside, r"\end{itemize}"] if is_item else inside
         text = "\n\n".join(blocks) + "\n"
-        return f"{preamble(self.page.command, turned='{landscape}' in text)}\n\n{text}"
+        yield f"{preamble(self.page.command, turned='{landscape}' in text)}\n\n{text}"
 
     def heading(self, part: Heading) -> str:
         words = escaped(part.text)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from io import StringIO
+from itertools import chain
 from typing import Any
 
 from costmodel.paths.chains import CriticalPath
@@ -31,15 +33,18 @@ def exact(value: Value) -> Any:
 class Csv(Writer):
     """The rows of a document as comma-separated values; a missing value is an empty cell."""
 
-    def write(self, document: Document) -> str:
-        """The rows of the document in CSV, the header first; for documents with rows alone."""
+    def pieces(self, document: Document) -> Iterator[str]:
+        """Yield the rows of the document in CSV, the header first; for documents with rows
+        alone."""
         assert document.rows is not None
         header, rows = document.rows()
         file = StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(spreadsheet_cell, header))
-        writer.writerows(map(spreadsheet_cell, row) for row in rows)
-        return file.getvalue()
+        for row in chain([header], rows):
+            writer.writerow(map(spreadsheet_cell, row))
+            yield file.getvalue()
+            file.seek(0)
+            file.truncate()
 
 
 NUMBER = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?(/[0-9]+)?"
@@ -62,20 +67,24 @@ def spreadsheet_cell(cell: Any) -> Any:
 class Json(Writer):
     """The data of a document as one JSON object of schema 1, with one line per item of a list."""
 
-    def write(self, document: Document) -> str:
-        """The object of a document with `data` as text in JSON, with the number of its schema."""
+    def pieces(self, document: Document) -> Iterator[str]:
+        """Yield the object of a document with `data` as text in JSON, with the number of its
+        schema."""
         assert document.data is not None
-        entries = {"schema": 1, **document.data()}
-        return (
-            "{" + ", ".join(f"{_text(k)}: {_listed(value)}" for k, value in entries.items()) + "}\n"
-        )
+        for k, (name, value) in enumerate({"schema": 1, **document.data()}.items()):
+            yield f"{', ' if k else '{'}{_text(name)}: "
+            yield from _listed(value)
+        yield "}\n"
 
 
-def _listed(value: Any) -> str:
-    """A value in JSON; a list with one line per item."""
-    if not isinstance(value, list):
-        return _text(value)
-    return "[\n  " + ",\n  ".join(map(_text, value)) + "\n]" if value else "[]"
+def _listed(value: Any) -> Iterator[str]:
+    """Yield a value in JSON; a list with one line per item."""
+    if not isinstance(value, list) or not value:
+        yield _text(value)
+        return
+    for k, item in enumerate(value):
+        yield f"{',' if k else '['}\n  {_text(item)}"
+    yield "\n]"
 
 
 def _text(value: Any) -> str:

@@ -159,10 +159,12 @@ def _drawn(table: Table, page: Page) -> list[str]:
     for factored in (False, True):
         cells = _cells(table, factored=factored)
         natural = _natural(table.columns, cells)
+        if page.width is None or _total(natural) <= page.width:
+            return _grid(table, cells, every, natural, page)
         least = _least(table.columns, natural, cells)
-        for widths in (natural, _shrunk(natural, least, page.width)):
-            if page.width is None or _total(widths) <= page.width:
-                return _grid(table, cells, every, widths, page)
+        widths = _shrunk(natural, least, page.width)
+        if _total(widths) <= page.width:
+            return _grid(table, cells, every, widths, page)
     assert page.width is not None
     bands = _bands(table.columns, least, page.width)
     if not 0 < len(bands) <= MOST_BANDS:
@@ -214,7 +216,7 @@ def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[
         words = text(column.header).split()
         halves = [(" ".join(words[:j]), " ".join(words[j:])) for j in range(len(words))]
         head = min((max(map(len, two)) for two in halves), default=0)
-        widths.append(max([head, *(len(row[k]) for row in cells)]))
+        widths.append(max([head, *[len(row[k]) for row in cells]]))
     return widths
 
 
@@ -283,15 +285,17 @@ def _grid(
 def _lines(cell: str, width: int) -> list[str]:
     """The text of a cell as lines of at most `width` characters, broken between words and, in long
     words, after signs such as `-`, `+` and `*`; one line if it fits."""
+    if len(cell) <= width:
+        return [cell]
     lines = [""]
-    for word in cell.split(" ") if len(cell) > width else []:
+    for word in cell.split(" "):
         for k, piece in enumerate(pieces(word)):
             gap = "" if k or not lines[-1] else " "
             if lines[-1] and len(lines[-1]) + len(gap) + len(piece) > width:
                 lines.append(piece)
             else:
                 lines[-1] += gap + piece
-    return lines if len(cell) > width else [cell]
+    return lines
 
 
 def _row(
@@ -300,10 +304,10 @@ def _row(
     """Yield the lines of one row, in which each cell has several lines; numbers are set to the
     right."""
     for k in range(max(map(len, cells), default=0)):
-        line = [
-            f"{cell[k] if k < len(cell) else '':{'>' if column.numeric else '<'}{width}}"
-            for cell, column, width in zip(cells, columns, widths, strict=True)
-        ]
+        line = []
+        for cell, column, width in zip(cells, columns, widths, strict=True):
+            words = cell[k] if k < len(cell) else ""
+            line.append(words.rjust(width) if column.numeric else words.ljust(width))
         yield GAP.join(line).rstrip()
 
 

@@ -7,7 +7,7 @@ whose text looks different in that format.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain, zip_longest
 
@@ -51,10 +51,15 @@ class Writer:
         self.factored = factored
 
     def write(self, document: Document) -> str:
-        """The document: the beginning, then its parts with an empty line between them."""
+        """The whole document as text."""
+        return "".join(self.pieces(document))
+
+    def pieces(self, document: Document) -> Iterator[str]:
+        """Yield the text of a document piece by piece, so that a long text need not fit the memory:
+        the beginning, then its parts with an empty line between them."""
         parts = _with_notes(document.parts())
-        blocks = [(part, self.block(part, notes)) for part, notes in parts]
-        return _spaced([*((None, text) for text in self.beginning(document)), *blocks])
+        blocks = ((part, self.block(part, notes)) for part, notes in parts)
+        yield from _spaced(chain(((None, text) for text in self.beginning(document)), blocks))
 
     def beginning(self, document: Document) -> Iterator[str]:
         """Yield the blocks before the parts of a document."""
@@ -93,12 +98,12 @@ class Writer:
     def text(self, cell: Text, marks: Marks = None, *, rounded: bool = False) -> str:
         """The text of a cell or a line of cells in the format. `marks`: footnote -> its number, for
         missing and marked cells; with `rounded`, all fractions are rounded."""
+        if isinstance(cell, str):  # most cells; isinstance of Fraction is slow
+            return self.words(cell)
         if isinstance(cell, tuple):
-            return "".join(self.text(part, marks, rounded=rounded) for part in cell)
+            return "".join([self.text(part, marks, rounded=rounded) for part in cell])
         if isinstance(cell, (int, Fraction)):
             return number(cell, rounded=rounded)
-        if isinstance(cell, str):
-            return self.words(cell)
         if isinstance(cell, Missing):
             return self.missing + self.noted(cell.reason, marks)
         if isinstance(cell, Marked):
@@ -181,15 +186,15 @@ def cited(number: str) -> str:
     return number.replace("(", "").replace(")", "").replace("-", "--")
 
 
-def _spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
-    """The blocks of text joined with an empty line between them; between items of a list only a
-    line break."""
-    words = []
+def _spaced(blocks: Iterable[tuple[Part | None, str]]) -> Iterator[str]:
+    """Yield the blocks of text with an empty line between them; between items of a list only a line
+    break."""
+    before: Part | None = None
     for k, (part, block) in enumerate(blocks):
-        pair = (part, blocks[k - 1][0] if k else None)
-        points = all(isinstance(each, Paragraph) and each.item for each in pair)
-        words += ["" if not k else "\n" if points else "\n\n", block]
-    return "".join([*words, "\n"])
+        points = all(isinstance(each, Paragraph) and each.item for each in (part, before))
+        yield from ("" if not k else "\n" if points else "\n\n", block)
+        before = part
+    yield "\n"
 
 
 def _with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:

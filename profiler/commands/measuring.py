@@ -6,7 +6,7 @@ import functools
 import gc
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +36,7 @@ from costmodel.report.formats import formats
 from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
 
 if TYPE_CHECKING:
+    from profiler.records.measurement import Measurement
     from profiler.run.plan import Plan
     from profiler.sweep.session import Session, Starts
 
@@ -352,6 +353,13 @@ def raise_if_interrupted(found: Session, output: Path | None) -> None:
     raise KeyboardInterrupt(f"interrupted: the earlier measurements {where}")
 
 
+def emptied(records: list[Measurement]) -> Iterator[Measurement]:
+    """Yield the records of a list in order, and take each from the list."""
+    records.reverse()
+    while records:
+        yield records.pop()
+
+
 @measuring
 def profile(
     context: typer.Context,
@@ -411,7 +419,8 @@ def reconcile(
         cold = asked.output is not None
         found = measured(asked, regenerating(context), counts_only=counts_only, cold=cold)
         records, problems = found.measurements, found.failures
-    made, unknown = ladders(records, on)
+    # records of a file free their memory for their ladders
+    made, unknown = ladders(records if source is None else emptied(records), on)
     told(unknown)
     if made:
         show(document(made, full=full), format_, None, False, context)

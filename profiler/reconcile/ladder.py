@@ -12,7 +12,7 @@ dispatched operations (`reconcile.hardware`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
@@ -176,7 +176,7 @@ def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> 
 
 
 def ladders(
-    measurements: Sequence[Measurement], on: Board | None = None
+    measurements: Iterable[Measurement], on: Board | None = None
 ) -> tuple[list[Ladder], list[str]]:
     """The ladders (a record's operations by equations, torch and hardware, and its cost, with the
     least time on the board `on`) of the records that can be reconciled, and a sentence for each

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel.oracle.execute import execute
+from costmodel.report.document import Document, Page, Paragraph
+from costmodel.report.formats import pieces
+from profiler.commands.measuring import emptied
 from profiler.mixers.extractor import MeToeplitz, SheDirect
 from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.modules import Implementation, implementations
@@ -546,3 +550,14 @@ def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
     assert not problems and len(asked) <= 2
     assert [x.sizes["l"] for x in made] == [sizes["l"] for sizes in (ATTENTION.sizes, other) * 3]
     assert made[0].rungs["1"] == made[2].rungs["1"] != made[1].rungs["1"]
+
+
+def test_a_record_is_let_go_once_its_ladder_is_made() -> None:
+    """And a part of a document once it is written: the last part here cannot be written."""
+    records = [ATTENTION, replace_field(ATTENTION, id="second")]
+    ids = [(record.id, len(records)) for record in emptied(records)]
+    assert ids == [(ATTENTION.id, 1), ("second", 0)]
+    broken: Any = None
+    unfinished = Document(lambda: [Paragraph(("one",)), Paragraph(("two",)), broken])
+    given = pieces(unfinished, "rich", Page())
+    assert "".join(islice(given, 4)) == "one\n\ntwo"
