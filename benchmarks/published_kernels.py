@@ -269,12 +269,13 @@ def read_table(path: Path, on: Board) -> Table:
         if name in LAUNCHED and small.any() and part.seconds[small].min() > HOST:
             least = part.seconds[small].min()
             reason = (
-                f"{source}: timed with the launch by the host (never below {least * 1e6:.0f} us)"
+                f"{source or 'without kernel_source'}: timed with the launch by the host (never "
+                f"below {least * 1e6:.0f} us)"
             )
             table.left_out[reason] = len(rows)
             table.launched.append(part.taken(small))
         elif reason := part.impossible(on):
-            table.left_out[f"{source}: {reason}"] = len(rows)
+            table.left_out[f"{source or 'without kernel_source'}: {reason}"] = len(rows)
         else:
             table.parts.append(part)
     return table

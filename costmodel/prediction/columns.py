@@ -317,7 +317,8 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     if "of the modules" in named:
         yield (
             "modules: the operations that torch dispatches, one after the other, without the "
-            "host's launches, as reconcile --board predicts them, of the module that takes the "
-            "least time unless --impl names one; their intervals may begin below the floor, which "
-            "is that of the equations"
+            "host's launches, as reconcile --board predicts them, of the module of the row's form "
+            "that takes the least time unless --impl names one (--form all shows each form); their "
+            "intervals may begin below the floor, which is that of the equations; on a board "
+            "without sms, a CPU, whose last cache serves repeated calls, so may the times"
         )

@@ -394,7 +394,7 @@ MEANINGS = {
     "rounding": "bytes that the allocator adds, because it allocates whole blocks",
     RELEASED: "allocated before the call, and released by the call before its peak",
     "unexplained": "held by the allocator for no tensor or operation of this list",
-    WATCHING: "the measured bytes less those of the run in which this list was recorded",
+    WATCHING: "the bytes of the run in which this list was recorded less the measured ones",
     **CAUSES,
 }
 """A word of the table of memory -> its meaning, which is a note if the word occurs."""

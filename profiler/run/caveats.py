@@ -4,8 +4,10 @@ meaningless."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from profiler.meters.intervals import confidence_of
+from profiler.meters.latency import GRAPH_GAIN
 from profiler.records.grades import (
     GRAPH_DIFFERS,
     ONE_SAMPLE,
@@ -118,7 +120,8 @@ def idleness(measurement: Measurement) -> str:
     if the device is kept busy, or if the time of launches was not estimated."""
     latency = measurement.readings["latency"]
     launches = measurement.readings.get("launch_estimate")
-    if latency.details.get("launch_bound"):
+    gain = latency.details.get("graph_gain", inf)  # which older records did not let decide
+    if latency.details.get("launch_bound") and gain > GRAPH_GAIN:
         replayed = measurement.readings.get("latency_graph")
         sound = replayed and undisturbed(replayed) and GRAPH_DIFFERS not in replayed.labels
         said = "; compare the replays" if sound else ""

@@ -445,8 +445,9 @@ def test_no_graph_where_work_comes_before_each_call() -> None:
 
 
 def test_eager_over_graph_beyond_a_fifth_is_launch_bound() -> None:
-    def found(eager: float, graph: float) -> Any:
-        before = {"labels": ["power-capped"], "launch_bound": False}
+    def found(eager: float, graph: float, labelled: bool = False) -> Any:
+        labels = ["power-capped"] + ["launch-bound"] * labelled
+        before = {"labels": labels, "launch_bound": labelled}
         hot = Reading("latency", eager, "s", (), before)
         return with_launches_labelled(
             {"latency": hot, "latency_graph": Reading("latency_graph", graph, "s")}
@@ -456,6 +457,9 @@ def test_eager_over_graph_beyond_a_fifth_is_launch_bound() -> None:
     assert bound["labels"] == ["power-capped", "launch-bound"]
     assert (bound["launch_bound"], bound["graph_gain"]) == (True, pytest.approx(1.3))
     assert found(1.1, 1.0).details["labels"] == ["power-capped"]
+    # large kernels fill the queue: enqueueing them takes as long as the call, the graph too
+    full = found(1.04, 1.0, labelled=True).details
+    assert full["labels"] == ["power-capped"] and not full["launch_bound"]
 
 
 def test_without_a_graph_nothing_is_compared() -> None:
