@@ -18,7 +18,7 @@ from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.activations import activations
 from costmodel.questions.counting.peers import Contraction, contraction_counts
 from costmodel.questions.peak import peak, there_before
-from costmodel.questions.question import BATCH, BYTES
+from costmodel.questions.question import BATCH, element_bytes
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import traffic
 from costmodel.symbolic.piecewise import Exact
@@ -133,7 +133,7 @@ def _of_call(executed: Executed, measured: tuple[tuple[str, int], ...], dtype: s
         second,
         causes,
         predictions(executed, sizes, sum(second.values())),
-        {name: BYTES[dtype] * number.at(every) for name, number in executed.moved.items()},
+        {name: element_bytes(dtype) * number.at(every) for name, number in executed.moved.items()},
         bytes_held(executed, dtype, every),
         {},
     )
@@ -395,7 +395,7 @@ def bytes_held(executed: Executed, dtype: str, sizes: Mapping[str, int]) -> dict
         if isinstance(number, str):
             return Held(reason=number)
         reason = system if isinstance(system, str) else ""
-        return Held(number * BYTES[dtype], arrays, reason)
+        return Held(number * element_bytes(dtype), arrays, reason)
 
     def kept() -> int | str:
         found = executed.activations
