@@ -294,7 +294,7 @@ EQUATIONS = {
     "at[i] = cm.argmax(x[i, b] * 2, over=b)": "argmax takes an array entry",
     "at[i] = cm.argmax(x[i, b], over=j)": "argmax runs over j, which its entry does not name",
     "at[i] = cm.argmax(x[i, b], over='b')": "over is an index of the form",
-    "at[i] = cm.top_k(x[i, b], over=b)": "at: top-k needs one more index",
+    "at[i] = cm.top_k(x[i, b], over=b)": "at: top-k needs exactly one index",
     "at[i] = cm.sort(x[i, b])": "sort takes body, over",
     # transforms and complex numbers
     "q[i, a] = cm.rfft(x[i, a] * 2, over=i, length=4)": "rfft takes an array entry",

@@ -697,11 +697,13 @@ WRITTEN: list[tuple[Write, str]] = [
     (over_another_index, "argmax runs over j, which its entry does not name"),
     (
         without_a_number,
-        "P: top-k needs one more index on the left side, which numbers the positions; got none",
+        "P: top-k needs exactly one index on the left side that its entry does not name, which "
+        "numbers the positions; got none",
     ),
     (
         with_two_numbers,
-        "P: top-k needs one more index on the left side, which numbers the positions; got r, q",
+        "P: top-k needs exactly one index on the left side that its entry does not name, which "
+        "numbers the positions; got r, q",
     ),
 ]
 

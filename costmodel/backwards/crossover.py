@@ -542,7 +542,8 @@ def figure_named(word: str) -> Figure:
         raise TableError(INSTEAD[name])
     if FIGURES[name].kind in NO_NUMBERS:
         raise TableError(
-            f"{name} ({FIGURES[name].meaning}) is no number: mixers are compared by numbers"
+            f"{name} ({FIGURES[name].meaning}) is no number: mixers are compared by numbers, "
+            "such as total or span"
         )
     return FIGURES[name]
 

@@ -1277,8 +1277,9 @@ def _with_rank(equation: Equation) -> Equation:
     left = [index for index in equation.indices if index.atom not in around]
     if len(left) != 1:
         raise EquationError(
-            f"{equation.name}: {chosen.kind} needs one more index on the left side, which "
-            f"numbers the positions; got {', '.join(index.name for index in left) or 'none'}"
+            f"{equation.name}: {chosen.kind} needs exactly one index on the left side that "
+            f"its entry does not name, which numbers the positions; got "
+            f"{', '.join(index.name for index in left) or 'none'}"
         )
     return replace(equation, value=replace(chosen, rank=left[0].atom))
 

@@ -163,9 +163,11 @@ class Owners:
         owner is known yet. `late`: the indices (as constraints) at which the owner may be a later
         token than tau, the latest input row that an instance depends on; at all others the owner is
         tau. In `late` the owner is the least owner of the readers (of v[i], which y[i], y[i+1], ...
-        read: i), but tau if work of token tau reads the entry, or if the array is a summary, as the
-        state of a chunk is. Raises Unsupported: the owner of a reader is not derived, or the
-        entries that one transform or selection writes at once have several owners."""
+        read: i), but tau if work of token tau reads the entry (at the points of `prompt`, which are
+        taken out of `late`), or if the array is a summary, as the state of a chunk is. Where tau is
+        0, the entry depends on no input and is no work of any token. Raises Unsupported: the
+        owner of a reader is not derived, or the entries that one transform or selection writes at
+        once have several owners."""
         array, tau = equation.array, self.tokens.instance(equation)
         place = Ref(array, equation.positions)
         prompt = [read_term(place, Term(Poly(), part)).where for part in self._read_at_once(array)]

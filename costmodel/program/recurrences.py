@@ -331,7 +331,7 @@ def _row(axes: Mapping[Array, int], equation: Equation) -> Poly:
 def _ends(row: Poly, equation: Equation) -> tuple[Poly, ...]:
     """Upper bounds, in sizes, of the rows that an equation defines; the smallest is the last row:
     (l, C + 1) for S[i + 1] with i up to l - 1 and up to C. () if a bound depends on another index,
-    or the row on several indices."""
+    the row on several indices, or its index has another coefficient than 1, as in S[2*i]."""
     if not row.variables:
         return (row,)
     index = next((i for i in equation.indices if {i.atom} == row.variables), None)

@@ -291,7 +291,9 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
             raise NotPolynomial(f"a division by {right}")
         return left / right
     if node.op == "*" and len(left.terms) * len(right.terms) > MOST_MONOMIALS:
-        raise NotPolynomial(f"a product of {len(left.terms):,} and {len(right.terms):,} terms")
+        raise NotPolynomial(
+            f"a product of {len(left.terms):,} and {len(right.terms):,} terms, which has too many"
+        )
     return {"+": Poly.__add__, "-": Poly.__sub__, "*": Poly.__mul__}[node.op](left, right)
 
 

@@ -186,8 +186,8 @@ def measuring(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapped(sizes: Mapping[str, str | None], **arguments: Any) -> None:
-        own = {name: arguments.pop(name) for name in shared}
-        command(**arguments, asked=Asked(sizes=sizes, **own))
+        common = {name: arguments.pop(name) for name in shared}
+        command(**arguments, asked=Asked(sizes=sizes, **common))
 
     own = [p for name, p in signature.parameters.items() if name != "asked"]
     sizes = inspect.Parameter("sizes", inspect.Parameter.KEYWORD_ONLY, annotation=Any)

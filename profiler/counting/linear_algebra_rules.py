@@ -166,8 +166,9 @@ def product_of_reflections(call: Call) -> Operations:
 
 def reflected(call: Call) -> Operations:
     """The operations of `ormqr`: Q x for every column x of the other matrix (every row, if `left`
-    is False), where Q is a product of Householder reflections, applied one after the other."""
-    rows_and_columns(call, call.tensor("self"))
+    is False), where Q is a product of Householder reflections, applied one after the other:
+    reflection k leaves the first k entries as they are. `input2` has one factor a reflection."""
+    refuse_complex(call, call.tensor("self"))
     other = call.tensor("input3")
     axis = -2 if call.arguments["left"] else -1
     entries, counts = other.shape[axis], NOTHING

@@ -13,6 +13,7 @@ from profiler.meters.energy.protocol import SensorError
 from profiler.records.reading import reason_of
 
 INSTALL = "pip install nvidia-ml-py"
+UPGRADE = "pip install --upgrade nvidia-ml-py"
 NOT_FOUND = (2, 6)
 """"Invalid argument" and "not found": drivers return either one if no board has the UUID."""
 EXPLAINED = {
@@ -85,7 +86,7 @@ def ask_nvml(nvml: Any, name: str, *args: Any) -> Any:
     binding lacks, become a SensorError with one sentence."""
     function = getattr(nvml, name, None)
     if function is None:
-        raise SensorError(f"this NVML has no {name}")
+        raise SensorError(f"nvidia-ml-py has no {name}: take a newer version ({UPGRADE})")
     try:
         return function(*args)
     except nvml.NVMLError as error:

@@ -136,8 +136,8 @@ class Fit:
 
     @property
     def line(self) -> FittedLine:
-        """The line, and the standard deviations of its slope and height. ValueError: fewer than two
-        different x."""
+        """The line, and the standard deviations of its slope and of its height at the mean of x.
+        ValueError: fewer than two different x."""
         if not self.spread > 0:
             raise ValueError("expected values at two sizes or more, got values at one")
         slope = self.together / self.spread

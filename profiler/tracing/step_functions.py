@@ -218,9 +218,9 @@ class AtomSearch:
         return list(found)
 
     def atoms_of(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """Yield the atoms (step functions of the size) of one extent, with the lengths `values` at
-        `places`: the exponent of a padded length and the length, or the steps of the shortest
-        period; nothing if the extent has neither."""
+        """Yield the atoms (step functions of the size) of one extent that is no affine function of
+        the size, with the lengths `values` at `places`: the exponent of a padded length and the
+        length, or the steps of the shortest period; nothing if the extent has neither."""
         for exponent in self.padded(values, places):
             yield exponent
             yield call("pow2", exponent)

@@ -132,9 +132,10 @@ def _equations(mixer: Mixer, form: str, trees: Trees) -> list[list[Any]]:
 
 
 def _phase(about: Answers, trees: Trees) -> dict[str, Any]:
-    """The answers of a form in a phase, as an object of JSON: `figures`, name -> number of the
-    answer's tree in `trees`; `beyond`, conditions under which the last position lies outside
-    of the weights; the critical path and the order of growth, as numbers of texts."""
+    """The answers of a form in a phase, as an object of JSON: `letters`, the sizes in them;
+    `figures`, name -> number of the answer's tree in `trees`; `beyond`, conditions under which the
+    last position (now, shown as t) lies outside of the weights; the critical path
+    and the order of growth, as numbers of texts."""
     case = Case(about, dtypes=OpenDtypes())
     asked = (figure for figure in ASKED if about.phase in figure.phases)
     return {

@@ -132,8 +132,8 @@ class NetworkExplanation:
         between = [line for line in sheet.lines if _is_sum(line)]
         if between:
             total = sum(value for one in between if isinstance(value := one.value("total"), int))
-            empty = [("", total) if name == "total" else ("", "") for name in names]
-            rows.append(("sums of gradients", "", *(x for pair in empty for x in pair)))
+            pairs = [("", total) if name == "total" else ("", "") for name in names]
+            rows.append(("sums of gradients", "", *(x for pair in pairs for x in pair)))
         return Table("Costs by block", tuple(columns), tuple(rows))
 
     def _of_group(

@@ -140,7 +140,7 @@ def parse_variables(
             raise TraceError(f"--over {entry}: expected LETTER or LETTER:MULTIPLE, such as h:2")
         letters[letter] = int(multiple or 1)
     if not letters:
-        raise TraceError("--over names no size: give the letters that formulas are written in")
+        raise TraceError("--over names no size: give the letters of formulas, such as l")
     return Variables(letters, _lets(let, letters))
 
 
