@@ -248,7 +248,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
         "self-attention+bias self-attention --by exp": "never differ: they have the same exp",
         "self-attention he --by foo": "unknown figure 'foo'",
         "self-attention he --by totl": "did you mean 'total'?",
-        "self-attention he --by path": "is no number: mixers are compared by numbers, such as total",
+        "self-attention he --by path": "is no number: mixers are compared by numbers, such as",
         "self-attention he --by state --phase training": "exists in inference only",
         "self-attention he --by total --dtype bf16": "does not depend on element types",
         "self-attention he --phase both": "--phase 'both': expected one of training",
