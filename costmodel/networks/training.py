@@ -165,6 +165,7 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
     for name, all_of in by_name.items():
         yield name, sum_of(t for t, _ in all_of), _total(n for _, n in all_of), False
     for (name, _), members in tables(graph.network).items():
+        # without parts that only look rows up: `summed` has no entries of their gradient
         dense = [(use, n) for use in members if (n := graph.gradients(use).summed.get(name))]
         if len(dense) > 1:
             # all gradients are added to that of the part that owns the parameter, or to one of them
@@ -181,6 +182,7 @@ def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
     )
     if again:
         named = "towers" if graph.network.described.towers > 1 else "layers with the same weights"
+        # the first such part's sums stand for all: others may run more often, as two norms a layer
         yield named, again[0].runs - again[0].copies, number, True
 
 

@@ -447,7 +447,7 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
         else:
             instance.operations["compare"] += len(terms) - 1
         value = math.fsum(values) if kind == "sum" else max(values)
-        if len(terms) < len(every):
+        if len(terms) < len(every):  # which inputs a result depends on: empty terms count
             _, _, _, tokens, given, _ = zip(*every, strict=True)
         deepest = max(depths) + levels(len(terms))
         return new(Scalar, (value, deepest, max(steps) + 1, max(tokens), any(given), False))

@@ -278,9 +278,10 @@ def _row_ranges(rows: Rows, array: Array, found: Mapping[Array, set[RowRange]]) 
 
 
 def _agreeing(equation: Equation, row_range: RowRange, others: Sequence[RowRange]) -> RowRange:
-    """A row range (in the axes of an array), with None for each end that is not proven to equal an
-    end of some range in `others` (in the free indices of an equation of the array): the equation of
-    a first chunk and that of later chunks need not agree."""
+    """A row range (in the axes of an array), with None for each end that is not proven to equal the
+    same end of some range in `others`: the ranges that the references of one equation of the array
+    read (in its free indices), of which one with this end suffices. The equation of a first chunk
+    and that of later chunks need not agree."""
     here = row_range.at(equation.positions)
     firsts, lasts = (
         [end for end in ends if end] for ends in zip(*map(_both_ends, others), strict=True)

@@ -82,6 +82,7 @@ def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
         return 0
     if gathers := [p.at for p in node.positions if isinstance(p, Gather)]:
         there = reduce(np.maximum, (depths.of(grid, at) for at in gathers))
+        # where all entries have depth 0, none is deeper than its position
         return np.maximum(there, _gathered(depths, grid, node)) if array.any() else there
     where, outside = grid.points.entries(node.positions, array.shape)
     return array[where] if outside is None else np.where(outside, 0, array[where])

@@ -299,7 +299,7 @@ def few_splits(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of latent attention of one new row by a kernel that splits the keys
     into `TRITON_SPLITS` parts and reads the keys again for each `TRITON_HEADS` heads: the longer of
     the waves of blocks and of all bytes. `c`: the family's constants."""
-    a = attended(calls)
+    a = attended(calls)  # of one new token, the rows are its heads of queries
     blocks = a.groups * np.ceil(a.rows / TRITON_HEADS) * TRITON_SPLITS
     streamed = c["stream"] * on["memory_bandwidth"] / on["sms"]
     part = np.ceil(a.keys / TRITON_SPLITS) * a.key * ENTRY / streamed

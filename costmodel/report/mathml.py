@@ -179,8 +179,8 @@ class _Reader:
         return f"<mfrac>{self.argument()}{self.argument()}</mfrac>"
 
     def cases(self) -> str:
-        r"""The MathML of `\begin{cases} a & b \\ ... \end{cases}`: rows behind a brace. ValueError
-        for another environment."""
+        r"""The MathML of `\begin{cases} a & b \\ ... \end{cases}`, whose `\begin` is taken already:
+        rows behind a brace. ValueError for another environment."""
         if (named := self.words()) != "cases":
             raise ValueError(f"no rule prints the environment '{named}' in {self.latex}")
         ends, rows = ("&", r"\\", r"\end"), []

@@ -86,13 +86,14 @@ def read_3n(c: Configuration) -> Description:
     layer a stream of several is active, and passes attention beside a residual of low rank, then
     the FFN."""
     c.with_class().require({"altup_correct_scale": (True,)})
-    c.fields_read.update(("altup_coef_clip", "rope_local_base_freq"))  # bounds of training, a base
+    # a bound on coefficients in training, and a base of angles: no cost depends on them
+    c.fields_read.update(("altup_coef_clip", "rope_local_base_freq"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
     kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 5)], KINDS)
     g, h = c.size("num_key_value_heads"), c.size("head_dim")
     _refuse_rotary(c)
     makers = _makers(c, kinds, number - shared) if shared else {}
-    S, at = c.size("altup_num_inputs"), c.number("altup_active_idx") + 1
+    S, at = c.size("altup_num_inputs"), c.number("altup_active_idx") + 1  # stream 1 is the first
     if S < 2 or at > S:
         raise c.refused(f"stream {at - 1} cannot be active: there are {S}, at least 2 are read")
     act, norm = c.activation("hidden_activation"), parts.rms_norm()

@@ -116,8 +116,8 @@ def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
 
 def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
     """The names of the columns of figures: those asked for that exist in the stage of `sheets` (a
-    phase, or prefill or decode); else those of `USUAL` that exist there, `other` and `once` only
-    where one of the `lines` (parts) has such operations."""
+    phase, or prefill or decode), and letters of sizes; else those of `USUAL` that exist there,
+    `other` and `once` only where one of the `lines` (parts) has such operations."""
     request, phase = sheets[0].request, sheets[0].total.phase
     if request.columns is not None:
         return [x for x in request.columns if is_letter(x) or phase in FIGURES[x].phases]
