@@ -162,7 +162,10 @@ def floors(asked: OfMixers | OfRecords) -> Picture:
     for one in found.candidates:
         for size in asked.values(over) or (128,):
             if size not in one.line.values:
-                raise SizeError(f"{over} = {size} does not fit {one.name}")
+                fitting = ", ".join(map(str, one.line.values[:3])) or "none"
+                raise SizeError(
+                    f"{over} = {size} does not fit {one.name}: the first that fit are {fitting}"
+                )
             sizes = one.line.sizes(size)
             case = Case(one.about, sizes, symbolic=False, dtypes=types, board=asked.board)
             dtype = types.of(case.mixer.dtypes).name_of("activations")

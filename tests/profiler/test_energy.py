@@ -214,6 +214,15 @@ def test_a_ratio_is_free_of_the_sensors_gain(board: Simulated) -> None:
     assert found.ratio("a", "b", net=True).value == pytest.approx(net, rel=5e-3)
 
 
+@pytest.mark.parametrize(("net", "kind"), [(True, "net"), (False, "gross")])
+def test_a_ratio_of_energies_that_are_not_positive_is_refused(net: bool, kind: str) -> None:
+    some = Reading("energy", 2.0, "J", (2.0, 3.0), {"net_samples_J": [1.0, 2.0]})
+    none = Reading("energy", 0.0, "J", (2.0, 0.0), {"net_samples_J": [1.0, 0.0]})
+    found = PairedEnergy({"a": some, "b": none}, 0.95)
+    with pytest.raises(ValueError, match=f"a / b: expected positive {kind} joules .* got 0: raise"):
+        found.ratio("a", "b", net=net)
+
+
 def test_a_ratio_of_loads_in_turn_is_free_of_drift(board: Simulated) -> None:
     """The board's power grows by 0.4 W/s; the first of one over the last of the other shows it."""
     board.drift_W_per_s = 0.4

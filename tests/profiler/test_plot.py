@@ -490,6 +490,22 @@ def test_the_command_draws_theory(tmp_path: Path, typed: list[str]) -> None:
         (["she", "-o", "a.png", "--over", "w"], "is a size of none of these mixers"),
         (["she", "-o", "a.png", "--width", "3"], "--width '3': expected a length"),
         (["she", "-o", "a.png", "--d", "64,128"], "size d: expected one value, got 2"),
+        (
+            [
+                "gqa",
+                "-o",
+                "a.png",
+                "--kind",
+                "floors",
+                "--board",
+                "h100",
+                "--n",
+                "3",
+                "--over",
+                "n",
+            ],
+            "n = 3 does not fit self-attention+grouped: the first that fit are 2, 4, 8",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(

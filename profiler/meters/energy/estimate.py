@@ -109,7 +109,10 @@ class PairedEnergy:
         ValueError if an energy is not positive."""
         tops, bottoms = (self.samples(each, net) for each in (name, other))
         if min(*tops, *bottoms) <= 0:
-            raise ValueError("a ratio of energies needs positive ones: a net energy was not")
+            raise ValueError(
+                f"{name} / {other}: expected positive {'net' if net else 'gross'} joules per call "
+                f"in every round, got {min(*tops, *bottoms):g}: raise --energy-window"
+            )
         ratios = tuple(top / bottom for top, bottom in zip(tops, bottoms, strict=True))
         logs = [math.log(ratio) for ratio in ratios]
         low, high = student_interval(logs, self.confidence)
