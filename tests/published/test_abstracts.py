@@ -54,6 +54,7 @@ EXPECTED = {
         "agrees",
         "O(F**2*l + d**2*l + F*d*l + ceil_log2(l)*d*2**ceil_log2(l) + d*k*l)",
     ),
+    "mamba.time": ("agrees-in-limit", "O(E*N*l + E*R*l + E*d*l + E*k*l)"),
     "rwkv-7.token": ("agrees-in-limit", "O(d**2 + A*d + G*d)"),
     "rwkv-7.state": ("agrees-in-limit", "O(d**2/n)"),
     "mlstm.time": ("agrees-in-limit", "O(K*d*l*n + d**2*l)"),
