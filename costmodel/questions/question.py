@@ -277,13 +277,10 @@ class Answers:
 
     @cached_property
     def malformed(self) -> str:
-        """The reason why the form's equations are not well formed; "" if they are."""
-        try:
-            if not isinstance(self.mixer, Whole):
-                system_of(self.mixer, self.form, (), "training")
-        except EquationError as reason:
-            return str(reason)
-        return ""
+        """The reason why the form's equations are not well formed; "" if they are, and for a
+        network, which has no equations of its own."""
+        found = self.attempt(_malformed)
+        return found if isinstance(found, str) else ""
 
     @cached_property
     def unanswered(self) -> str | None:
@@ -305,6 +302,14 @@ class Answers:
         if self.phase != "inference" or self.unanswered:
             return ()
         return self.of(_overruns)
+
+
+def _malformed(about: Answers) -> str:
+    try:
+        system_of(about.mixer, about.form, (), "training")
+    except EquationError as reason:
+        return str(reason)
+    return ""
 
 
 def _unanswered(about: Answers) -> str | None:
