@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace as replaced
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 import cli
 import costmodel as cm
 from costmodel.data import data_dir
-from costmodel.prediction.boards import Board, board
+from costmodel.prediction.boards import Board, Figure, board
 from costmodel.prediction.columns import NO_BOARD
 from costmodel.prediction.layers import Step
 from profiler.counting.dispatch import count_dispatch
@@ -181,6 +182,22 @@ def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
         assert inside >= 0.9 * len(records)
         assert median(abs(ratio - 1) for ratio in ratios) < 0.25
         assert 0.5 < min(ratios) < max(ratios) < 1.6
+
+
+def test_the_time_of_a_kernel_follows_from_the_replays() -> None:
+    """The least over the calls of one new token: what the replay takes beyond products and bytes,
+    over the number of other kernels."""
+    on, found = board(str(H100 / "h100_sxm.toml")), []
+    free, second = (
+        replaced(on, figures={**on.figures, "kernel_time": Figure(s, "measured", "a test")})
+        for s in (0.0, 1.0)
+    )
+    for one in recorded([H100 / "shipped.jsonl"])[0]:
+        if one.phase == "inference":
+            by_op = one.counts["dispatch"]
+            rest, more = (predicted_s(by_op, one.dtype, each) for each in (free, second))
+            found.append((one.readings["latency_graph"].value - rest) / (more - rest))
+    assert on["kernel_time"] == pytest.approx(min(found), rel=1e-3)
 
 
 def test_products_of_a_batch_take_the_time_of_their_shapes() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from costmodel.data import data_dir
 from profiler.hardware import calibration as known, child
 from profiler.hardware.calibration import (
     CHAIN,
@@ -24,6 +25,7 @@ from profiler.hardware.counts import calibration, runs_of
 from profiler.hardware.metrics import CHIPS
 from profiler.hardware.ncu import Ran
 from profiler.hardware.ncu_csv import kernels
+from profiler.sweep.session import recorded
 from tests import ncu
 from tests.ncu import (
     BF16,
@@ -72,6 +74,8 @@ def test_the_counters_of_an_h100_are_right() -> None:
     )
     found = calibrated(read, patched, chip, "bf16", 50 * 2**20)
     assert found.labels == [] and found.halves == 2
+    (record,), _ = recorded([data_dir("measured") / "h100_sxm" / "counters.jsonl"])
+    assert record.counts["hardware"]["calibration"]["functions"] == found.to_json()["functions"]
     for name, own in (("exp", {"exp": 1}), ("div", {"div": 1}), ("sqrt", {"sqrt": 1})):
         counts = {key: n / ENTRIES for key, n in found.functions[name].items() if n}
         assert counts.pop("mul") in (4, 5) and counts.pop("add") in (2, 5) and counts == own
