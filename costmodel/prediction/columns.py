@@ -299,22 +299,24 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             yield OF_BACKWARD
     if not any(name.startswith("predicted") for name in shown):
         return
-    named: dict[str, dict[str, None]] = {}
+    of_modules: dict[str, None] = {}
+    of_kernels: dict[str, None] = {}
     for case in cases:
         with suppress(Unanswered):
-            module = steps(case)[0]
-            kind = f"of the {'modules' if module else 'kernels of'}"
-            named.setdefault(kind, {})[" ".join(filter(None, (case.mixer.name, module)))] = None
-    if named:
-        each = "; ".join(f"{kind} {', '.join(found)}" for kind, found in named.items())
-        yield f"phase {cases[0].phase}, predicted: {each}"
-    if "of the kernels of" in named:
+            if module := steps(case)[0]:
+                of_modules[f"{case.mixer.name} {module}"] = None
+            else:
+                of_kernels[case.mixer.name] = None
+    kinds = {"the kernels of": of_kernels, "the modules": of_modules}
+    if each := [f"of {kind} {', '.join(found)}" for kind, found in kinds.items() if found]:
+        yield f"phase {cases[0].phase}, predicted: {'; '.join(each)}"
+    if of_kernels:
         yield (
             "kernels: each linear map is a matrix product, attention, a delta rule or a scan the "
             "kernels of one implementation; operations between them, which compilers fuse, take no "
             "time; none is below the floor"
         )
-    if "of the modules" in named:
+    if of_modules:
         yield (
             "modules: the operations that torch dispatches, one after the other, without the "
             "host's launches, as reconcile --board predicts them, of the module of the row's form "

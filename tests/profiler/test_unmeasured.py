@@ -88,7 +88,7 @@ def test_the_table_of_each_phase_says_what_is_predicted() -> None:
                              columns=TIMES[:1], dtype="bf16", **SIZES))  # fmt: skip
     told = " ".join(document.split())
     for sentence in (
-        "phase inference, predicted: of the modules she direct; of the kernels of self-attention",
+        "phase inference, predicted: of the kernels of self-attention; of the modules she direct",
         "phase backward, predicted: of the modules she conv, self-attention sdpa",
         "kernels: each linear map",
         "modules: the operations that torch dispatches",
