@@ -67,7 +67,7 @@ PRODUCTS = {*CONTRACTIONS, *ATTENTION_RULES, "convolution_backward", "_grouped_m
 """The operations whose multiplications and additions are those of products of matrices."""
 OF_TWO_MATRICES = {"mm", "addmm"}
 """The products whose sizes follow from their totals."""
-COPIED_FIRST = {"masked_fill", "masked_scatter"}
+COPIED_FIRST = {"masked_fill"}
 """The operations that torch makes of a copy of their first operand, and of themselves in place: on
 H100, attention's masked_fill is a copy by the driver and a kernel that fills."""
 UNSEEN_VIEW = "_unsafe_view"
