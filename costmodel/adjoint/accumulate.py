@@ -4,6 +4,10 @@ A cotangent is the contribution of one reference to the gradient of the array th
 may have one equation for row 1 and another for later rows. Two cotangents are then often the same
 expression at different rows, or the first term and the rest of one sum: such pairs are fused before
 the sum is written.
+
+A *region* or *cell* is a set of entries of an array, given by constraints (polynomials >= 0) on the
+entry's position: `@0`, `@1` along its axes, or `@0o`, `@0i` on an axis (o - 1)*h + i that flattens
+two (`Cotangent.layout`); {`@0` - 2} are the rows from the second on.
 """
 
 from __future__ import annotations
@@ -175,7 +179,8 @@ class Sums:
         self, array: Array, cell: Constraints, cotangent: Cotangent
     ) -> list[tuple[Constraints, bool]]:
         """The disjoint parts of a cell (a region of entries), as (constraints, whether the entries
-        depend on the sequence). If an array that depends on the sequence has an equation that reads
+        depend on the sequence): gradients of the others, which weights alone determine, are summed
+        once per training step. If an array that depends on the sequence has an equation that reads
         nothing, or zeros in place of entries without an equation, all entries count as
         dependent."""
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
@@ -220,7 +225,7 @@ class Sums:
         `array`) at the entries of a cell (a region, given by constraints) into the array `target`.
         For entries that depend on weights alone (not `sequence`), the cotangents that depend on the
         sequence are summed over the batch first, into an array of their own if there are others
-        besides."""
+        besides, which are added once per training step."""
         cotangents = [h.cotangent for h in present]
         if sequence:
             self._write(target, array, cell, cotangents, SEQUENCE)
@@ -468,7 +473,7 @@ def _is_zero(known: Constraints, difference: Poly) -> bool:
 
 
 def _moved(where: Constraints, at: dict[str, Poly]) -> Constraints:
-    """The conditions with a row substituted (`at`: axis -> row), without those that then always
-    hold."""
+    """The conditions with a row substituted (`at`: axis variable `@0` -> row), without those that
+    are then numbers >= 0: at row 3 the condition `@0` - 2 >= 0 is left out."""
     moved = (c.substitute(at) for c in where)
     return frozenset(c for c in moved if c.variables or not implied(frozenset(), c))

@@ -2,8 +2,9 @@
 
 The count of a training step is defined by this table. `a * b` gives g * b and g * a. `a / b` gives
 u = g / b and -u times the stored quotient. A function gives g times its derivative, from the stored
-result where that saves work. A sum broadcasts g without cost; a maximum gives g to its first
-occurrence, whose position the forward pass has found. No other terms are shared or simplified.
+result y where that saves work (exp: g * y), else from the stored operand x (log: g / x). A sum
+broadcasts g without cost; a maximum gives g to its first occurrence, whose position the forward
+pass has found. No other terms are shared or simplified.
 """
 
 from __future__ import annotations

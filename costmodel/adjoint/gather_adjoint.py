@@ -1,10 +1,10 @@
 """The gradient of a gather of one entry along one axis, such as the score of a target class.
 
 One entry of the axis receives the gradient, as with a maximum. While gradients are derived, a
-maximum over the axis stands in for the gather (a `Pick`); `restored` puts the gather back, and
-compares positions with the gathered index where the gradient of the maximum compares values. This
-requires that no two points of an equation read one entry: else the number of terms depends on the
-values.
+maximum over the axis stands in for the gather (a `Pick`): m[i] = max over c of v[i, c] for
+v[i, p[i]]. `restored` puts the gather back, and compares positions with the gathered index, c with
+p[i], where the gradient of the maximum compares values, v[i, c] with m[i]. This requires that no
+two points of an equation read one entry: else the number of terms depends on the values.
 """
 
 from __future__ import annotations

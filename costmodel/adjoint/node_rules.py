@@ -1,8 +1,9 @@
 """The reverse-mode rule of each kind of node, which passes a gradient to its operands: `RULES`.
 
 A rule *hands* the gradient of a node to its operands: it calls `Reversal.hand` with the gradient of
-each operand, until a reference is reached, whose array gets a cotangent (`hand_to`). A `Scope` has
-the points of the equation at which this happens.
+each operand, until a reference is reached, whose array gets a cotangent (a contribution to its
+gradient, `hand_to`). A `Scope` has the points of the equation at which this happens.
+`system.active` are the arrays that get a gradient.
 """
 
 from __future__ import annotations
@@ -294,9 +295,9 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
 
 
 def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
-    """Hand the gradient of a scan to its operands, at the points of `scope`: what is added
-    gets the scan of the gradient from the last row to the first, with the same decays, written to
-    an array of its own; the decay of a row gets that times the result of the row before."""
+    """Hand the gradient g of a scan y[w] = a[w] y[w-1] + x[w] to its operands, at the points of
+    `scope`: x[w] gets z[w] = g[w] + a[w+1] z[w+1], a scan from the last row to the first, written
+    to an array of its own; the decay a[w] gets z[w] y[w-1]."""
     assert isinstance(gradient, Ref)  # a scan is a whole right-hand side
     (row,) = node.over
     (number,) = (i for i in scope.free if i.atom not in names_in(node.body.positions))
@@ -385,8 +386,8 @@ def _decays(node: Scan, reader: Reader) -> Reads:
 
 @dataclass(frozen=True)
 class Adjoint:
-    """The rule of a kind of node: `hand` propagates a gradient to the operands, `reads` says which
-    forward values that gradient reads."""
+    """The rule of a kind of node: `hand` propagates a gradient to the operands; `reads` (node,
+    `Reader`) says which forward values that gradient reads, for which `residuals` makes arrays."""
 
     hand: Callable[..., None]
     reads: Callable[..., Reads] = _no_value

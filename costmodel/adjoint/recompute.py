@@ -2,6 +2,8 @@
 
 The equations of these arrays join those of the gradients, under new names: `S.again` is S. An array
 is recomputed just before the first gradient that needs it, and stays live until its last reader.
+How often an equation is executed is `SEQUENCE` (for each sequence of a batch), `JOINED` (likewise,
+with the results summed over the batch) or `STEP` (once per training step, for work on weights).
 """
 
 from __future__ import annotations

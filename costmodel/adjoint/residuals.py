@@ -154,7 +154,12 @@ def extent(index: Index, outer: Iterable[Index]) -> Poly:
 
 def _tops(index: Index, by_atom: Mapping[str, Index]) -> Iterator[Poly]:
     """Yield upper bounds of an index in sizes alone, those with the fewest outer indices first. An
-    outer index is put at its largest value where the bound grows with it, else at 1."""
+    outer index is put at its largest value where the bound grows with it, else at 1: for i in 1..l,
+    a bound i + 1 gives l + 1, and a bound l - i gives l - 1.
+
+    Args:
+        by_atom: atom of an outer index (`@i`) -> the index.
+    """
     named = [[a for a in bound.letters if a in by_atom] for bound in index.upper]
     for bound, names in sorted(zip(index.upper, named, strict=True), key=lambda pair: len(pair[1])):
         top = bound

@@ -252,7 +252,7 @@ class _Builder(Sums):
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:
         """Yield the disjoint parts, as constraints, of an equation's domain that have a gradient;
         the whole domain if all points have one. The entries of one transform stay together, and the
-        rows of one scan are all in one part, at all sizes."""
+        rows of one scan are all in one part, at all sizes, as one operation computes them all."""
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:
             return
@@ -409,7 +409,7 @@ class _Builder(Sums):
 
     @cached_property
     def _scores(self) -> frozenset[Array]:
-        """The arrays that are the scores (exponents) of a softmax."""
+        """The arrays that are the scores (exponents) of a softmax, for `scale_of`."""
         return frozenset(scores.array for _, scores in softmaxes(self.system))
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
@@ -480,8 +480,8 @@ class _Builder(Sums):
 
 
 def _result_axes(equation: Equation) -> Iterator[int]:
-    """The axes of an array along which a transform or selection gives its results: those without an
-    index of the operand."""
+    """The numbers of the axes of an array along which a transform or selection gives its results:
+    those without an index of the operand, 1 for y[i, f] = fft over j of x[i, j]."""
     read = {name for ref in references(equation) for name in names_in(ref.positions)}
     return (k for k, at in enumerate(equation.positions) if read.isdisjoint(names_in([at])))
 
@@ -509,8 +509,8 @@ def _equal(one: Sequence[Constraints], two: Sequence[Constraints]) -> bool:
 
 
 def _in_order(written: dict[Equation, str]) -> dict[Equation, str]:
-    """The equations, with how often each is executed, in topological order: after the definitions
-    of what they read. A cycle is broken at its first equation in the given order."""
+    """The equations (-> how often each is executed) in topological order: each after the equations
+    of the arrays that it reads. A cycle is broken at its first equation in the given order."""
     waiting, found = [*written], dict[Equation, str]()
     while waiting:
         unread = (

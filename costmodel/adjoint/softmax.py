@@ -135,8 +135,8 @@ def _constraints_of(equation: Equation, atom: str) -> Iterator[Poly]:
 
 
 def _renamed(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
-    """Index in `left` -> an index with an unused name, for those whose name `rows` has too: i -> i2
-    where `rows` has an index i."""
+    """A dict: atom of an index in `left` -> an index with an unused name, for the indices whose
+    name `rows` has too: `@i` -> i2 where `rows` has an index i."""
     taken = {index.name for index in (*left, *rows)}
     found: dict[str, Poly] = {}
     for index in left:

@@ -2,7 +2,8 @@
 
 Where row i sums over j in 1..i and reads entry j, the gradient of entry j is a sum over i in j..l.
 Each axis of the array is solved for an index of the reader; the remaining indices are summed over;
-constraints on the entry alone are the condition for any reader to exist.
+constraints on the entry alone are the condition for any reader to exist. An index is known by its
+atom (`@i`), an entry by one variable for each axis (`names_of`); constraints are polynomials >= 0.
 """
 
 from __future__ import annotations
@@ -209,8 +210,8 @@ def _index_name(target: Poly, indices: Sequence[Index]) -> str | None:
 
 def _axis_positions(ref: Ref) -> tuple[Layout, list[Poly]]:
     """(layout of a reference without gathers: for each axis None, or the inner extent h of a
-    flattening (j-1)*h + c; the positions, two for a flattening): of x[i, (j-1)*h + c], ((None, h),
-    [i, j, c])."""
+    flattening (j-1)*h + c; the positions, two for a flattening): ((None, h), [i, j, c]) for
+    x[i, (j-1)*h + c]."""
     layout: list[Poly | None] = []
     wanted: list[Poly] = []
     for position in ref.positions:
@@ -262,7 +263,7 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
         Unsupported: a bound with a stride that remains.
     """
     found: list[Index] = []
-    waiting, said, given = list(left), known, known
+    waiting, undropped, given = list(left), known, known
     while waiting:
         variable = waiting.pop()
         own = frozenset(c for c in known if variable in c.letters)
@@ -270,9 +271,9 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
         # bound, bounds with a stride that eliminating inner variables has added
         inside = set()
         for bound in by_text(own):
-            if not is_plain([bound], variable) and implied(said - {bound}, bound):
+            if not is_plain([bound], variable) and implied(undropped - {bound}, bound):
                 inside.add(bound)
-                said = said - {bound}
+                undropped = undropped - {bound}
         if inside:
             inside |= {c for c in own - given if stride(c, variable)[0] != ONE}
         lower, upper, _ = bounds(_tight(own - inside, known - inside), variable)

@@ -27,7 +27,9 @@ class Solved:
     earlier: Ref
     """The entry of x in row z."""
     row: Index
+    """The index e of the row that is solved for."""
     over: Index
+    """The index z of the earlier rows."""
 
     @property
     def any_row(self) -> Index:
