@@ -7,7 +7,8 @@ into cases.
 
 Example: at (l, w) = (5, 3) a module tests l < 1024. Along l the condition changes at 1024, so the
 module is run at 1023, 1024 and 1025, each with w = 3. A *point* is such a tuple of sizes, one per
-letter; k *steps* along letter i add k * multiples[i] to its size.
+letter; k *steps* along letter i add k * multiples[i] to its size. *Guards* are the conditions that
+one run tests, sympy expressions in torch's symbols (s0) of the axes of inputs.
 """
 
 from __future__ import annotations
@@ -227,9 +228,9 @@ def boundaries(
 
 
 def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
-    """A sympy expression as a polynomial, with floors for divisions and remainders; None if the
-    expression has a function besides these, a divisor that may be below 1, or a symbol that `known`
-    lacks."""
+    """A sympy expression as a polynomial, with floors for divisions and remainders (s0 // 2 as
+    floor(l/2)); None if the expression has a function besides these, a divisor that may be below 1,
+    or a symbol that `known` (symbol -> polynomial in the letters) lacks."""
     if expression.is_Integer:
         return Poly.of(int(expression))
     if expression.is_Symbol:

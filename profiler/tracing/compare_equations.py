@@ -1,9 +1,11 @@
 """Compares a traced module with a mixer's equations, and names the switches that differ.
 
-The equations' formula is subtracted from the traced formula, class by class, as polynomials. The
-equations are counted again under every form and every set of the reconciliation's switches; the
-causes are the switches that leave least unexplained, turned one after another. The arithmetic of a
-backward pass on zeros that pad gradients is a separate cause, counted from the module.
+The equations' formula is subtracted from the traced formula, class by class (mul, add, exp, ...),
+as polynomials. A *switch* is a form (another set of equations for the same function) or a rewrite
+(a named change of equations, `safe-softmax`). The equations are counted again under every form and
+set of rewrites; the causes are the switches that leave least unexplained, turned one after another.
+The arithmetic of a backward pass on zeros that pad gradients is a separate cause, counted from the
+module.
 
 If the equations count by cases (l < w, l >= w), the module is traced at sizes of each case and
 compared there; by cases of the remainder, if floors (floor(l/C)) leave a case without formulas.
@@ -387,7 +389,8 @@ def with_gradient_rewrites(
         )
 
     padded = any(name in PADDINGS for name in rewrites)
-    beyond = PADDINGS if padded or "dense" not in rewrites else ()  # only "dense" stores zeros
+    # a padding says how the zeros of "dense" are stored: at most one, and only beside "dense"
+    beyond = PADDINGS if padded or "dense" not in rewrites else ()
     waiting = [name for name in OF_GRADIENTS if name not in (*rewrites, *beyond)]
     least = left(rewrites)
     undecided: ByCases | None = None

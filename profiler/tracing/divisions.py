@@ -108,6 +108,7 @@ class Division:
 
 
 Divisions = tuple[Division, ...]
+"""The divisions of a case, in the order in which their letters replace sizes."""
 
 
 def sizes_divided(sizes: Variables, divisions: Divisions) -> Variables:

@@ -76,8 +76,8 @@ def with_letter_above(samples: SizeSamples, base: Point, i: int, j: int) -> Poin
 
 
 def multiple_above(samples: SizeSamples, base: Point, i: int, place: int) -> int:
-    """`place` steps of letter i, counted from 0 or, if that is not above the letter's smallest
-    size, from the last multiple up to the smallest size."""
+    """The size of letter i after `place` steps from 0 or, if that is below its size in `base`, from
+    the last multiple up to this size: with step 1 and place 13, 13 for base 5, 33 for base 20."""
     step = samples.multiples[i]
     return base[i] - base[i] % step + place * step if base[i] > place * step else place * step
 

@@ -224,7 +224,8 @@ class BlockSamples(SizeSamples):
 
     def joined(self, numbers: Sequence[int]) -> int:
         """A number of the whole module, extrapolated from the numbers of the runs: the run with the
-        fewest blocks first, then one per stack."""
+        fewest blocks first, then one per stack. 10 and 13, for 4 and 5 of 400 blocks, give
+        10 + 396 * 3."""
         first, *longer = numbers
         steps = zip(self.stacks, longer, strict=True)
         return first + sum((stack.number - KEPT) * (more - first) for stack, more in steps)

@@ -94,10 +94,12 @@ class Trace:
     """The formulas of one call of a module, in the sizes `over`.
 
     `quantities` maps (part, kind) to an exact polynomial, or to the polynomial's failure; the parts
-    are forward and backward (by class of operations), parameters, and bytes (activations, peak).
-    `proven` are sizes at which formulas were tested and from which none was found. `since` is the
-    least size of each letter from which formulas of operations and parameters hold; formulas of
-    bytes hold from `base` on. `backend` names the assumed path through torch.
+    are forward and backward (by class of operations), parameters, bytes (activations, peak), and
+    `forward calls`, `forward bytes` (by name) of operations without a counting rule. `fitted` are
+    the sizes from which formulas were found, `proven` others at which they were tested. `since` is
+    the least size of each letter from which formulas of operations and parameters hold; formulas of
+    bytes hold from `base` on. `backend` names the assumed path through torch, `decomposed` the
+    operations counted by torch's decompositions; `notes` are sentences for the user.
     """
 
     target: str

@@ -261,7 +261,8 @@ class AtomSearch:
                 yield self.stepping(period, places[k + 1])
 
     def stepping(self, period: int, place: int) -> Poly:
-        """floor((x + c) / p), which steps at x = place and every p from there."""
+        """floor((x + c)/p), which steps at x = place and every p from there: period 4 and place 5
+        give floor((x + 3)/4). `period` counts steps of the letter, `place` is a size."""
         long = period * self.step
         return call("floor_div", self.size + (-place) % long, long)
 

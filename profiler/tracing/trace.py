@@ -3,8 +3,10 @@
 Words: a *letter* is the name of a size in `over`; a *point* has one size per letter, and `base` is
 the point of the first sizes; a *step* of a letter is the number whose multiples are tried. *Powers*
 are the functions 1, x, x**2, ... of a letter x, *atoms* functions such as ceil(x/8)
-(`step_functions.py`). Example: over l and d the search starts at (5, 3), finds the powers 1, l and
-l**2 along l at d = 3, those along d at l = 5, and then the products of both that counts need.
+(`step_functions.py`). A *case* is the set of sizes at which the polynomials of a `region` are at
+least 0. *Patience* is the most operations that a run is expected to take. Example: over l and d the
+search starts at (5, 3), finds the powers 1, l and l**2 along l at d = 3, those along d at l = 5,
+and then the products of both that counts need.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ def attention(
     def backward(wanted: Sequence[bool]) -> Operations:
         arguments = {**call.arguments, "grad_input_mask": wanted}
         steps = attention_rules.attention_backward(replace(call, arguments=arguments))
+        # an entry of the mask gets the sum of the gradients of all scores that it was added to
         return steps + Operations(add=pairs - masked if wanted[3] and masked else 0)
 
     return FusedCall(

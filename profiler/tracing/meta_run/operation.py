@@ -19,7 +19,7 @@ META = torch.device("meta")
 @dataclass(frozen=True)
 class TracedTensor:
     """A tensor that is alive in a run, or `number` equal ones of `bytes` each; `made` is the
-    operation that made it, prefixed by the phase."""
+    operation that made it, prefixed by the phase: `forward aten::mm`."""
 
     made: str
     shape: tuple[int, ...]

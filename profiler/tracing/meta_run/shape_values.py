@@ -116,8 +116,8 @@ def _on_cpu(value: Any) -> Any:
 
 
 def drop_value(tensor: Any) -> None:
-    """Drop the value of a tensor and of all tensors that share its memory, after an unknown
-    write."""
+    """Drop the value of a tensor and of all tensors that share its memory, after an unknown write:
+    the value's storage, which all of them share, is emptied (`known_value` tests this)."""
     if isinstance(tensor, Tensor) and (value := known_value(tensor)) is not None:
         value.untyped_storage().resize_(0)
 

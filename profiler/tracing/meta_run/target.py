@@ -95,7 +95,7 @@ class Variables:
         bound = {
             letter: atom
             for letter, atom in atoms.items()
-            if letter not in LETTERS or size(letter) != atom  # h is d/n
+            if letter not in LETTERS or size(letter) != atom  # h, elsewhere d/n, is a letter here
         }
         for let in self.let:
             if let == name:
