@@ -100,3 +100,19 @@ def test_gradients_of_a_recurrence_take_twice_as_much_and_more(
             for more in (one | two, one, two, {})
         ]
         assert square[0] - square[1] - square[2] + square[3] == times * n
+
+
+def test_states_of_serving_estimators_by_hand() -> None:
+    """KDA keeps one matrix a head and k - 1 columns of the convolutions of q, k and v; Mamba-2 one
+    matrix a head and k - 1 columns of x, B and C. Five times the one and none of the other are
+    recorded as misprints."""
+    path = data_dir("published") / "serving-estimators.json"
+    assert on_the_page(path) == {
+        "serving-estimators.aiconfigurator.kda": "disagrees (recorded misprint)",
+        "serving-estimators.inference-sim.mamba-2": "disagrees (recorded misprint)",
+        "serving-estimators.aiconfigurator.deepseek-v4": "not-checkable",
+    }
+    assert cm.state(cm.mixer("kda")).at(d=d, n=n, k=4, t=l) == d * d // n + 3 * 3 * d
+    shipped = {"d": 4096, "n": 128, "P": 64, "N": 128, "G": 8, "k": 4}
+    by_hand = 128 * 64 * 128 + 3 * (128 * 64 + 2 * 8 * 128)
+    assert cm.state(cm.mixer("mamba-2")).at(**shipped, t=8192) == by_hand
