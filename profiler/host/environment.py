@@ -125,6 +125,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 @cache
 def _own_revision() -> tuple[str | None, str]:
+    """(commit of this code, ""), or (None, why the commit is unknown)."""
     reasons: dict[str, str] = {}
     found = git_revision(CHECKOUT, reasons)
     return found, reasons.get("revision", "")

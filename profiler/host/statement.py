@@ -3,7 +3,8 @@
 It answers the checklists of conferences (NeurIPS: experiments' compute resources and statistical
 significance; ACL: computing infrastructure, runtime or energy): device, memory, time, energy,
 software, number of runs, error bars and their computation. A sentence is printed if the records
-have all of its facts; missing facts are listed at the end, with their reasons.
+have all of its facts; missing facts are listed at the end, with their reasons. A *group* holds the
+records of one machine with one set of software, and their common facts (`machine_groups`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """What does a call dispatch, by this project's counter and by others, from a run of its own or from
-one on torch's meta device, on tensors that have shapes and no values?"""
+one on torch's meta device, on tensors that have shapes and no values?
+
+A *call* is the function that a request measures (`prepare.PreparedCall`), its *reset* the work
+before each call, such as dropping gradients; *peers* are the counters of torch and fvcore.
+"""
 
 from __future__ import annotations
 

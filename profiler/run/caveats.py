@@ -1,5 +1,8 @@
-"""Caveats of a measurement: the device was shared, or mostly idle, so that rates are
-meaningless."""
+"""Caveats of a measurement: the device was shared, or mostly idle, so that rates are meaningless.
+
+A time is *quiet* if its call had the device to itself, else *busy*; *labels* name what disturbed or
+limits a reading (`records.grades`).
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def idleness(measurement: Measurement) -> str:
     if the device is kept busy, or if the time of launches was not estimated."""
     latency = measurement.readings["latency"]
     launches = measurement.readings.get("launch_estimate")
-    gain = latency.details.get("graph_gain", inf)  # which older records did not let decide
+    gain = latency.details.get("graph_gain", inf)  # older records lack the gain of a CUDA graph
     if latency.details.get("launch_bound") and gain > GRAPH_GAIN:
         replayed = measurement.readings.get("latency_graph")
         sound = replayed and undisturbed(replayed) and GRAPH_DIFFERS not in replayed.labels

@@ -2,7 +2,8 @@
 
 All results for one implementation at one set of sizes become one `Measurement`: dispatched
 operations, other counters' figures, time, memory and energy. A quantity that the machine cannot
-measure is a reason, never a zero.
+measure is a reason, never a zero. A *request* says what is measured, the *prepared call* is the
+function that does it; the *floor* of a reading is the least value that the equations allow.
 """
 
 from __future__ import annotations
@@ -250,8 +251,8 @@ def counted(
 
     Returns:
         The dispatched operations; the figures of other counters; the `counts` of a record as JSON
-        values (`dispatch`, `zeros`, `call` and, where there are any, `forward`, `traced`,
-        `hardware`); and the readings, or their reasons.
+        values (`dispatch`, `zeros`, `call` and, where there are any, `forward`, `hardware` and, for
+        a module without equations, `traced`); and the readings, or their reasons.
     """
     phase = phase_name(request.phase)
     note("counting operations")

@@ -305,6 +305,7 @@ def requiring_gradients(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, 
 
 
 def _with_trained_turns(work: PreparedCall, request: Request, made: Trained) -> PreparedCall:
+    """`with_turns`, by sets of inputs that require gradients."""
     return with_turns(work, request, lambda turn: made.another(_inputs(request, made.built, turn)))
 
 

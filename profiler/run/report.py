@@ -126,6 +126,7 @@ def _traced(m: Measurement) -> Cell:
 
 
 def _peer(m: Measurement, name: str) -> Cell:
+    """The number of operations that another counter (torch, fvcore) prints; or why it has none."""
     peer = m.counts["peers"].get(name)
     if peer is None:
         return Missing(m.reasons.get(f"peer {name}", f"{name} was not asked"))
