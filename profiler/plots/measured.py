@@ -1,9 +1,11 @@
 """The values of figures of records: time, memory and energy against sizes, theory beside
 measurement.
 
-A setting is what the series of a panel share: phase, dtype, device and the other sizes. A setting
-has a panel for each quantity that was measured. A series has its measured values with their 95 %
-intervals, and the theory, scaled by the one constant that the notes name.
+A *series* holds the records of one implementation that differ in one size alone; a *setting* is
+what the series of a panel share: phase, dtype, device and the other sizes. A setting has a panel
+for each quantity that was measured. A series has its measured values with their 95 % intervals, and
+the theory, scaled by the one constant that the notes name. *Cut* values, such as those bound by
+launches, do not show the growth of the work, and are drawn hollow.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """The values of figures that hold calls against the limits of a board: rooflines, and the floors of
-a call's time."""
+a call's time.
+
+A *limit* is the peak rate of one kind of units, or the bandwidth of the memory; the *floor* of a
+call's time by a limit is the time that the call would take if this limit alone held.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The values of a waterfall: from the operations of the equations to those of a call, by cause."""
+"""The values of a waterfall: from the operations of the equations to those of a call, by cause.
+
+A *ladder* is one reconciled record; its *rungs* are the counts in `RUNGS`, each larger or smaller
+than the one before by the operations of named causes and an unexplained rest.
+"""
 
 from __future__ import annotations
 

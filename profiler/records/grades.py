@@ -1,5 +1,6 @@
 """The grade of a time: quiet (of the call alone) or busy (estimated on a disturbed device).
 
+A *region* is one timed interval of a few calls, a *block* some regions in a row (`meters.sampler`).
 A quiet time is the median of blocks that had the device to themselves. A busy time is a low
 quantile of all regions, or of the times on a processor; its interval goes from a bound below the
 least time to the median (`meters.intervals.busy_estimate`). A busy time is printed as an estimate,

@@ -1,6 +1,8 @@
 """The page of a study of mixers: comparisons with the base mixer, growth, and all times.
 
-A ratio is the cost of a mixer over the base's, each by its fastest implementation at a point.
+A ratio is the cost of a mixer over the base's, each by its fastest implementation at a point; a
+`Pair` has all ratios of one mixer at one point. Launches *bind* a time if the device waits for them
+most of the time.
 """
 
 from __future__ import annotations

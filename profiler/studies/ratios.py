@@ -147,13 +147,13 @@ def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) ->
     sides = [readings_of(side, name) for side in (first, second)]
     if not all(sides):
         return Ratio(refused=why_not([*first, *second], name))
-    (a, a_low, a_high), (b, b_low, b_high) = map(span, sides)
+    (a, a_low, a_high), (b, b_low, b_high) = map(mean_and_ends, sides)
     if a_low <= 0 or b_low <= 0:
         return Ratio(refused="an interval of energy reaches down to zero")
     return Ratio(b / a, b_low / a_high, b_high / a_low, name)
 
 
-def span(readings: Sequence[Reading]) -> tuple[float, float, float]:
+def mean_and_ends(readings: Sequence[Reading]) -> tuple[float, float, float]:
     """(mean value of readings, lowest and highest end of their intervals); for a reading without an
     interval its extreme samples, or its value, are the ends."""
     lows = [r.details.get("ci_low", min(r.samples, default=r.value)) for r in readings]

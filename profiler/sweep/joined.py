@@ -52,7 +52,7 @@ def joined(records: Sequence[Measurement]) -> list[Measurement]:
 
 
 def plan_and_point(record: Measurement) -> str:
-    """The plan and the point of a record, equal in every process."""
+    """A key: the plan and the point of a record, equal in every process."""
     plan = record.sweep.get("plan", "")
     return f"{plan} {key_of(replace(record, sweep={**record.sweep, 'process': 0}))}"
 

@@ -48,7 +48,7 @@ def merged(
     """
     found, problems = placed(paths, tell)
     refuse_twice(found)
-    labels = environments(found)
+    labels = differences_from_first(found)
     if labels and not mixed:
         place, apart = next(iter(labels.items()))
         first = found[0]
@@ -111,7 +111,7 @@ def refuse_twice(found: Sequence[Placed]) -> None:
             )
 
 
-def environments(found: Sequence[Placed]) -> dict[int, str]:
+def differences_from_first(found: Sequence[Placed]) -> dict[int, str]:
     """A dict: index of a record -> the differences, in words, of its environment from the first
     record's; records without a difference are absent."""
     apart: dict[int, str] = {}

@@ -1,4 +1,9 @@
-"""The points of a sweep, and the keys that identify them."""
+"""The points of a sweep, and the keys that identify them.
+
+A *point* is one request in one round, measured by one process. A *plan* is one run of a command
+whose every point several processes measure. A *comparison in turns* (`costmodel compare`) visits
+its candidates alternately, so that its records are of no point.
+"""
 
 from __future__ import annotations
 
