@@ -1,4 +1,8 @@
-"""What all kinds of printed claims share; each kind is a subclass with its keys and its check."""
+"""What all kinds of printed claims share; each kind is a subclass with its keys and its check.
+
+An interpretation is a way to read a claim: a convention, phase and form, and what is counted. The
+check of a claim under an interpretation gives a finding: whether the claim holds, and evidence.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Does a printed formula, critical path or relation hold, and at which sizes does it first fail?"""
+"""Does a printed formula, critical path or relation hold, and at which sizes does it first fail?
+
+A check takes an interpretation (convention, phase, form, ...) and gives a finding (`Finding`).
+"""
 
 from __future__ import annotations
 

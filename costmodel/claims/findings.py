@@ -1,4 +1,4 @@
-"""The outcome of a check of a claim, and sizes that fit a mixer."""
+"""The outcome of a check of a claim under an interpretation, and sizes that fit a mixer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The value of a claimed quantity, counted while the oracle executes the equations entry by entry.
 
 The oracle computes with numbers that record their operations, and shares no rule with the
-derivation.
+derivation. An instance is one equation at one point of its indices.
 """
 
 from __future__ import annotations

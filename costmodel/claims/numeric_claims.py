@@ -1,4 +1,7 @@
-"""Checks of printed numbers: counts, ratios, differences, percentages, and plain arithmetic."""
+"""Checks of printed numbers: counts, ratios, differences, percentages, and plain arithmetic.
+
+A check takes an interpretation (convention, phase, form, ...) and gives a finding (`Finding`).
+"""
 
 from __future__ import annotations
 

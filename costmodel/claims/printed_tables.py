@@ -161,6 +161,7 @@ def claims(path: Path, asked: Asked) -> TableClaims:
 
 
 def _row(cell: Cell) -> tuple[object, ...]:
+    """A key of the row of a cell: its name, labels (phase, form, convention) and sizes."""
     return cell.row, *cell.labels.items(), *cell.sizes.items()
 
 

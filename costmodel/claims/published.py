@@ -1,5 +1,7 @@
 """Does each published claim agree with the derived answers, and at which sizes does it differ?
 
+A claim is checked under an interpretation (convention, phase, form, ...), which gives a finding; if
+the claim's own interpretation fails, others are tried.
 The claims are data, one file per source, under `tables/published/`. Each claim gets one verdict:
 
 - agrees: equal for all sizes, or true at the sizes that the claim gives;

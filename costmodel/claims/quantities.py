@@ -1,4 +1,5 @@
-"""The derived answer for a quantity that a claim names, under one interpretation.
+"""The derived answer for a quantity that a claim names, under one interpretation of the claim: a
+convention, phase and form, and what is counted.
 
 For a mixer the quantities are figures of the registry of questions, for a network sums over parts.
 An answer is an exact formula in the sizes (`Answer`), or a figure that is searched at given sizes
@@ -265,6 +266,8 @@ def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]
 
 
 def _adding(interpretation: Interpretation) -> Adding:
+    """How operations are added up to one number: their weights, and whether those on parameters
+    alone are included."""
     return Adding(interpretation.weighting, interpretation.once)
 
 

@@ -1,4 +1,4 @@
-"""Where `ulimit -v` limits memory, a library may end the process that it runs in; is this told?"""
+"""A sentence for a process that a library ends because `ulimit -v` limits its memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 
 
 def watched(command: str) -> Callable[[], object]:
-    """Return in a forked process where the address space has a limit, and at once without a limit;
-    the returned function is to be called when the command has ended by itself.
+    """Fork, if the address space has a limit (`ulimit -v`): the child returns and carries the
+    command out, while the parent waits, passes SIGTERM on and exits with the child's exit code. If
+    a library ended the child (`std::bad_alloc`, an exit of OpenBLAS or libgomp), which no `except`
+    catches, the parent prints a sentence on standard error. Without a limit nothing is forked.
 
-    The process that forked waits, passes SIGTERM on and exits as the other process does, with a
-    sentence on standard error if a library ended that process (`std::bad_alloc`, an exit of
-    OpenBLAS or libgomp), which no `except` catches.
+    Returns a function to be called when the command has ended by itself.
     """
     if not limit_words():
         return bool  # a function that does nothing

@@ -415,7 +415,8 @@ class Bracket(Node):
 
     @property
     def named(self) -> frozenset[str]:
-        """The variables of the selected entry, in this bracket and in those inside it."""
+        """The variables of the selected entry, in this bracket and in those inside it: {"@i"} where
+        the row i is the one that an entry of an index array selects."""
         inside = self.body.named if isinstance(self.body, Bracket) else frozenset()
         return inside | frozenset(v for p in polys_of(self.left) for v in p.variables)
 
@@ -609,12 +610,14 @@ so that K positions of R entries take K (R - 1) comparisons.
 
 @kind(free=False, alone="combines")
 class Composite(Node):
-    """A named combination that lowering expands to the kinds above."""
+    """A macro, such as softmax or a norm, which lowering expands to equations of the kinds above:
+    its name, its operand or `Operands`, and the indices that it runs over."""
 
     name: str
     body: Node
     over: tuple[Index, ...] = ()
     by: Poly = Poly()
+    """Of `scaled` alone: the size by whose square root the body is divided."""
 
     @property
     def binders(self) -> tuple[Index, ...]:
@@ -641,7 +644,8 @@ def node(value: Any) -> Node:
 
 
 class Owner(Protocol):
-    """The owner of an array: it parses positions and records equations."""
+    """The mixer that declares an array, as arrays need it: it parses positions and records
+    equations."""
 
     name: str
     home: str
@@ -753,7 +757,7 @@ class Array(Written):
 
     def last(self, positions: Sequence[Position]) -> Poly:
         """The largest position that the entry of an index array at `positions` may hold, a
-        polynomial.
+        polynomial: for below=lambda i: i and the position t, t.
 
         Raises:
             Unsupported: it depends on a position that is gathered itself.

@@ -375,7 +375,7 @@ def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
 COMPOSITES: Mapping[str, Callable[[Notation, Composite], Piece]] = {
     "scaled": _scaled,
     "softmax": _softmax,
-    **{name: _by_name(standing.latex) for name, standing in MACROS.items()},
+    **{name: _by_name(macro.latex) for name, macro in MACROS.items()},
 }
 
 

@@ -16,7 +16,7 @@ from costmodel.language.functions import CLASSES, TABLE
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.counting.by_equation import count_equations
-from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
+from costmodel.questions.counting.counts import WEIGHTINGS, Counts, require_counted, with_once
 from costmodel.questions.counting.empty_sums import empty_sums
 from costmodel.questions.counting.peers import added, summed
 from costmodel.questions.question import (
@@ -132,7 +132,7 @@ def _weighed(counts: Counts, name: str, adding: Adding) -> Exact:
 
 def _others(counts: Counts) -> dict[str, Exact]:
     """The operations of one sequence by class, without mul, add, div and exp."""
-    answered("other", counts.peer)
+    require_counted("other", counts.peer)
     return {name: value for name, value in counts.classes.items() if name not in CLASSES}
 
 
@@ -144,7 +144,7 @@ def other(case: Case) -> dict[str, Exact]:
 def once(case: Case) -> dict[str, Exact]:
     """The operations on weights alone by class, which are executed once for all sequences."""
     counts = case.about.of(counted)
-    answered("once", counts.peer)
+    require_counted("once", counts.peer)
     return dict(counts.once.classes) if counts.once else {}
 
 

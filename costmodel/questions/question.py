@@ -1,7 +1,9 @@
 """The records that make up a question about a mixer: `Question`, `Figure`, `Case`, `Answers`.
 
-Each file of this folder defines one question as a `Question` record. `registry` lists the records;
-tables, explanations, claims, exports and proofs read that list.
+A question (operations, state, ...) has figures, quantities such as mul and total, each a column of
+tables. `Answers` are about a form of a mixer in a phase under a convention, a `Case` is these at
+sizes. Each file of this folder defines one question as a `Question` record. `registry` lists the
+records; tables, explanations, claims, exports and proofs read that list.
 """
 
 from __future__ import annotations
@@ -348,7 +350,7 @@ class Share(Generic[T]):
     Args:
         name: the part's name.
         sizes: the part's letter -> its value in sizes of the network.
-        runs: how often the part runs for one sequence; of a chain, how often on the chain.
+        runs: how often the part runs for one sequence; of a chain (see `Join`), how often on it.
         copies: how many sets of parameters the part has.
         elsewhere: the names of parameters that are counted at another part.
         common: key of a table that all copies of the part, and all parts with an equal key, share
@@ -369,8 +371,9 @@ class Join(Generic[T]):
     """How the answers of a network's parts become the network's answer: for counts, a sum.
 
     Args:
-        rule: the answer from the shares of all parts; of a chain, from those on one path through
-            the network, in which each part begins when the part before it has ended.
+        rule: the answer from the shares of all parts; of a chain, such as a critical path, from
+            those on one path through the network, in which each part begins when the part before
+            it has ended.
         larger: of a chain, the maximum of the answers for several paths; None: no chain.
     """
 

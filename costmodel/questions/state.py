@@ -1,7 +1,9 @@
 """The state: which entries must be held after t tokens, so that later tokens can be computed?
 
-The entries owned by tokens 1..t that instances owned by later tokens read, in a sequence without
-end; and the entries computed from a context alone that such instances read.
+An instance is one equation at one point of its indices; its owner is the token whose arrival
+triggers the work (program/owners.py). The state is the entries owned by tokens 1..t that instances
+owned by later tokens read, in a sequence without end; and the entries computed from a context alone
+that such instances read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Documents of verdicts on claims: published claims in tables, a user's claims one by one."""
+"""Documents of verdicts on claims: published claims in tables, a user's claims one by one.
+
+A claim is a printed statement about a cost, such as `mul = 4*l*d^2`; its verdict (`Verdict`, with
+the words of `VERDICTS`) says whether the statement follows from the equations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The document of `explain`: a mixer's costs, traced to equations, steps and arrays."""
+"""The document of `explain`: a mixer's costs, traced to equations, steps and arrays.
+
+A question (`Question`: operations, span, state, ...) has figures (`Figure`: mul, total, ...) and
+says sentences, tables and equations about a case (`Case`): a form of the mixer in a phase at sizes.
+"""
 
 from __future__ import annotations
 

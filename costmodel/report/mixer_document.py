@@ -1,4 +1,9 @@
-"""The document of a table of costs: titles, headings, cells and notes."""
+"""The document of a table of costs: titles, headings, cells and notes.
+
+The table has a block for each phase; a row of a block is a form of a mixer at sizes, and a column
+shows a figure (`Figure`), a size or a label (mixer_table.py). A line is a sentence as a tuple of
+cells, so that each format prints its formulas and names in its own way.
+"""
 
 from __future__ import annotations
 

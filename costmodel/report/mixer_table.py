@@ -1,7 +1,8 @@
 """The rows and columns of a table of costs, and their values.
 
 A row is one form of one mixer in one phase at one combination of sizes. Values are integers, exact
-fractions, or formulas (`symbolic`); a value that does not exist is `Missing`, with a reason.
+fractions, or formulas (`symbolic`); a value that does not exist is `Missing`, with a reason. A
+column shows a figure (`Figure`: a quantity such as `total`), a size, or a label of the row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A table of costs as rows of CSV and objects of JSON. Nothing is rounded."""
+"""A table of costs as rows of CSV and objects of JSON. Nothing is rounded.
+
+A block of the table has the rows of one phase, a row is a form of a mixer at sizes
+(mixer_table.py), and a figure (`Figure`) is a quantity such as `total` or `state`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which tensors does autograd save while a call runs, each storage once?"""
+"""Which tensors does autograd save while a call runs, each storage once?
+
+Their bytes are the measured activations of a forward pass.
+"""
 
 from __future__ import annotations
 

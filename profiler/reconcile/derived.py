@@ -63,9 +63,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Held:
-    """The bytes that the equations hold, and the arrays that hold the bytes. `reason` says why one
-    of both is None; `compared` is false in a phase whose bytes are not compared with measured
-    bytes."""
+    """The bytes that the equations hold, and the arrays that hold the bytes. `reason` says why
+    `bytes` or `arrays` is None; `compared` is false in a phase whose bytes are not compared with
+    measured bytes."""
 
     bytes: int | None = None
     arrays: Arrays | None = None
@@ -162,9 +162,9 @@ class Executed:
 
     @cached_property
     def counted(self) -> tuple[ByClass, list[tuple[str, str, ByClass]]]:
-        """(the operations of the default form as published; for each switch, or for switches that
-        can be counted together alone, its name, its meaning and the operations after it): see
-        `recounts`."""
+        """(the operations of the default form as published; a list of (name, meaning, operations
+        after it) for each switch, as `recounts` explains). A switch after which the equations
+        cannot be counted is joined to the next: "form=stream and safe-softmax"."""
         first = self._operations(Described(self.mixer.default_form, ()))
         found: list[tuple[str, str, ByClass]] = []
         # the last count is that after the first `turned` switches

@@ -99,7 +99,8 @@ def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
     and joules of all its calls.
 
     Args:
-        dispatch: the counts of dispatched operations (`DispatchCounts`), as JSON values.
+        dispatch: the counts of dispatched operations (`DispatchCounts`), as JSON values; its key
+            `by_op` maps "aten::mm" to the totals of all calls of mm (`DispatchedOperation`).
         dtype: the type of the entries.
         on: the board, best a measured one; datasheets state rates that no kernel reaches.
 
@@ -121,7 +122,7 @@ def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
 
 def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | None:
     """All calls of one operation of torch (`aten::mm`) on a board; None for a view. `op`: the
-    totals of these calls.
+    totals of these calls, a `DispatchedOperation` as JSON values.
 
     Raises:
         BoardError: the board has no figure that is needed.
@@ -181,7 +182,7 @@ def _of_fitted_products(
         each = Counted("gemm", sizes, dtype, counted=work)
         return _step(named, "gemm", times, each, predict(each, on, repeated=True), on)
     if operation in OF_TWO_MATRICES:
-        mean = Calls("gemm", product(op, dtype), dtype)
+        mean = Calls("gemm", sizes_of_average_product(op, dtype), dtype)
         once = predict(mean, on, repeated=True)
         return _step(named, "gemm", np.array([calls]), mean, once, on)
     return None
@@ -232,8 +233,9 @@ def _has_power(dtype: str, on: Board) -> bool:
 
 
 def _step(named: str, like: str, calls: Floats, work: Calls, each: Prediction, on: Board) -> Step:
-    """The step `named` of N kinds of calls, from the prediction and the work of one call of each
-    kind; `calls`: their numbers (N,); `like`: the kernel whose family has the constants."""
+    """The step `named` of N kinds of calls (such as shapes of matrix products), from the prediction
+    `each` and the `work` of one call of each kind, both with arrays (N,). `calls`: how many calls
+    there are of each kind (N,); `like`: the kernel whose family has the constants."""
 
     def total(of_one: Any) -> float:
         return float("nan") if of_one is None else float((calls * of_one).sum())
@@ -250,10 +252,10 @@ def _step(named: str, like: str, calls: Floats, work: Calls, each: Prediction, o
     )  # fmt: skip
 
 
-def product(op: Mapping[str, Any], dtype: str) -> Mapping[str, Any]:
-    """The sizes, letter -> array (1,), of the average call among products (l, d) by (d, f) with the
-    totals `op`: d is multiplications over results, l + f entries read over d, and l times f
-    results."""
+def sizes_of_average_product(op: Mapping[str, Any], dtype: str) -> Mapping[str, Any]:
+    """The sizes l, d and f, each an array (1,), of the average call among products (l, d) by (d, f)
+    with the totals `op`. Per call, with m multiplications, r results and e entries read: d = m/r, l
+    + f = e/d, l f = r; f is taken as the larger of l and f."""
     results = op["bytes_written"] / BYTES[dtype] / op["calls"]
     depth = op["operations"]["mul"] / op["calls"] / results
     both = op["bytes_read"] / BYTES[dtype] / op["calls"] / depth

@@ -1,4 +1,8 @@
-"""The table of `table --from`: measurements beside their derived costs, and ratios of both."""
+"""The table of `table --from`: measurements beside their derived costs, and ratios of both.
+
+A record (`Measurement`) is one measured call, with readings (`latency`, `energy`, ...); a figure is
+a derived quantity, such as `total`. Ratios are to records of self-attention (`BASELINE`).
+"""
 
 from __future__ import annotations
 

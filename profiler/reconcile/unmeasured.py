@@ -1,5 +1,6 @@
 """Which operations does a mixer's module dispatch, and how long do they take on a board, without a
-run? The module is called on torch's meta device, on tensors that have shapes and no values."""
+run? The module is called on torch's meta device, on tensors that have shapes and no values. A case
+(`Case`) is a row of a table: a form of a mixer in a phase at sizes, with a board."""
 
 from __future__ import annotations
 

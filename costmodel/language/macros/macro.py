@@ -124,7 +124,7 @@ def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
     )
 
 
-def entry(name: str, body: Node, index: Index) -> Ref:
+def checked_entry(name: str, body: Node, index: Index) -> Ref:
     """The operand `body` of a composite (`name`, such as softmax) unchanged, after the check that
     it is an array entry with this index.
 
@@ -143,14 +143,14 @@ def entry(name: str, body: Node, index: Index) -> Ref:
     return body
 
 
-def axis_entry(name: str, body: Node, index: Index) -> Ref:
+def checked_axis_entry(name: str, body: Node, index: Index) -> Ref:
     """The operand `body` of a composite (`name`) unchanged, after the check that it is an array
     entry with an axis whose position is this index alone.
 
     Raises:
         EquationError: the operand is an expression, or lacks such an axis.
     """
-    ref = entry(name, body, index)
+    ref = checked_entry(name, body, index)
     if index.as_poly() not in ref.positions:
         raise EquationError(
             f"{name} reads parts of the axis of {index.name}: index {ref.array.name} with "
@@ -165,7 +165,7 @@ def _listed(ref: Ref) -> str:
     return ", ".join(names) if names else "its own, and it has none"
 
 
-def row_index(equation: Equation, composite: Composite, index: Index) -> Index:
+def checked_row_index(equation: Equation, composite: Composite, index: Index) -> Index:
     """The index unchanged, after the check that an index which a composite runs over, such as the
     channels of a norm, is an index of the left side.
 

@@ -23,9 +23,9 @@ from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
     Macro,
     Parts,
-    entry,
+    checked_entry,
+    checked_row_index,
     length_of,
-    row_index,
 )
 from costmodel.language.nodes import Composite, Constant, Node, Operands, Ref, node, record
 from costmodel.language.writing import function, indices_in, maximum, sum_
@@ -138,7 +138,7 @@ def _composite(
     factor, offset = (None if part is None else node(part) for part in (gain, bias))
     small = _small(name, "eps", eps), _small(name, "least", least)
     indices = indices_in(over)
-    rows = [entry(name, x, index) for index in indices]
+    rows = [checked_entry(name, x, index) for index in indices]
     return Composite(name, Normed(rows[0], factor, offset, *small), indices)
 
 
@@ -192,7 +192,7 @@ def _taken(equation: Equation, composite: Composite) -> tuple[Normed, tuple[Inde
     the indices of a row; the collector of the equations to write)."""
     operands = composite.body
     assert isinstance(operands, Normed)
-    row = tuple(row_index(equation, composite, index) for index in composite.over)
+    row = tuple(checked_row_index(equation, composite, index) for index in composite.over)
     return operands, row, Parts(equation)
 
 

@@ -20,10 +20,10 @@ from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
     Macro,
     Parts,
-    axis_entry,
+    checked_axis_entry,
+    checked_row_index,
     length_of,
     moved,
-    row_index,
     under_any,
 )
 from costmodel.language.nodes import Composite, Flat, Node, Operands, Ref, node, record
@@ -65,7 +65,7 @@ def short_convolution(
             weights' axis has another extent than `taps` has values.
     """
     name = "short_convolution"
-    rows, tap = axis_entry(name, x, along), axis_entry(name, weight, taps)
+    rows, tap = checked_axis_entry(name, x, along), checked_axis_entry(name, weight, taps)
     width = tap.array.shape[tap.positions.index(taps.as_poly())]
     if taps.lower != (ONE,) or length_of(name, taps) != width:
         raise EquationError(
@@ -128,7 +128,7 @@ def rotary(
     """
     if layout not in LAYOUTS:
         raise EquationError(f"rotary has no layout '{layout}': expected {' or '.join(LAYOUTS)}")
-    row, cosine, sine = (axis_entry("rotary", operand, over) for operand in (x, cos, sin))
+    row, cosine, sine = (checked_axis_entry("rotary", operand, over) for operand in (x, cos, sin))
     channels, half = length_of("rotary", over), length_of("rotary", pairs)
     if pairs.lower != (ONE,) or half * 2 != channels:
         raise EquationError(
@@ -144,7 +144,7 @@ def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
     operands = composite.body
     assert isinstance(operands, Turned)
     channel, pair = composite.over
-    row_index(equation, composite, channel)
+    checked_row_index(equation, composite, channel)
     parts = Parts(equation, pair, _side(channel))
     first, half = channel.lower[0], length_of("rotary", pair)
     swapped = parts.array("swapped", [*parts.places(channel), (channel - first + 1, half * 2)])

@@ -1,4 +1,9 @@
-"""The operations of one equation in a phase, by class."""
+"""The operations of one equation in a phase, by class (mul, add, ...), for tables and `explain`.
+
+A point is a value for each index of the equation. A phase executes some points: of y[i], a forward
+pass all i in 1..l, one new token i = t alone. An `IterationDomain` (`part` here) is an equation
+with the points that a phase executes.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +100,10 @@ share one here, such as Sub with Add."""
 
 @cache
 def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
-    """Array as the mixer's author wrote it -> the counts of its equation in a phase. A composite
-    such as softmax is written out in several equations, which all count for the author's array."""
+    """Array as the mixer's author wrote it -> the counts of its equation in a phase, work on
+    parameters alone in their `once`: in training `me` has {"y": d*l**2/2 + d*l/2 mul, d*l**2/2 -
+    d*l/2 add}. A composite such as softmax is written out in several equations, which all count for
+    the author's array."""
     found: dict[str, Counts] = {}
     for part in iteration_domains(system, phase):
         tally = count_instances(part, accounting)

@@ -1,5 +1,7 @@
 """The record `Counts`: operations by class, as expressions in the sizes and at given sizes.
 
+A class is mul, add, div, exp, or any other operation by its name (sqrt). A *peer* is the counter of
+another tool, such as torch's, which counts some classes only.
 `WEIGHTINGS` are the ways to add up operations of several classes to one number, such as papers
 print as "FLOPs"; the default, `total`, counts every operation 1.
 """
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     import sympy
 
 
-def answered(name: str, peer: str | None) -> None:
+def require_counted(name: str, peer: str | None) -> None:
     """Raise Unanswered for a class that a peer does not count: its count is unknown, not 0."""
     if peer is not None and name not in PEERS[peer].counted:
         raise Unanswered(f"{peer} does not count {PEERS[peer].words(name)}")
@@ -31,9 +33,8 @@ def answered(name: str, peer: str | None) -> None:
 
 @dataclass(frozen=True)
 class CountsAt:
-    """Operations at given sizes: `.mul .add .div .exp`, `.other` by name, `.once`, `.total`.
-
-    A class that the counter `peer` does not count raises Unanswered.
+    """Operations at given sizes: `.mul .add .div .exp`, `.other` by name, `.once` (the work on
+    parameters alone), `.total`. A class that the counter `peer` does not count raises Unanswered.
     """
 
     classes: Mapping[str, int]
@@ -42,7 +43,7 @@ class CountsAt:
 
     def _of(self, name: str) -> int:
         """The operations of one class; 0 for a class that does not occur."""
-        answered(name, self.peer)
+        require_counted(name, self.peer)
         return self.classes.get(name, 0)
 
     @property
@@ -108,7 +109,7 @@ class Counts(Symbolic):
 
     def exact(self, name: str) -> Exact:
         """The operations of one class, exact; Unanswered if the peer does not count the class."""
-        answered(name, self.peer)
+        require_counted(name, self.peer)
         return self.classes.get(name, Exact())
 
     @property
@@ -179,8 +180,9 @@ class Counts(Symbolic):
         return CountsAt(values, once, self.peer)
 
     def scaled(self, sizes: Mapping[str, Poly], times: Poly, once: Poly) -> Counts:
-        """The counts with `sizes` in place of letters, multiplied by `times`; work on parameters
-        alone is multiplied by `once` instead. Classes without operations are left out."""
+        """The counts of a part of a network that runs `times` times and has `once` sets of
+        parameters, with `sizes` in place of letters: work on parameters alone is multiplied by
+        `once`, all else by `times`. Classes without operations are left out."""
         found = {c: v.substitute(sizes) * times for c, v in self.classes.items()}
         apart = None if self.once is None else self.once.scaled(sizes, once, once)
         kept = {c: v for c, v in found.items() if not v.is_zero}

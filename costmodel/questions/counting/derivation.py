@@ -1,5 +1,6 @@
-"""The sums over index ranges that an equation's counts are the closed forms of.
+"""The sums over index ranges that `explain` prints; their closed forms are an equation's counts.
 
+The additions of y[i] = sum(j = 1..i) x[j], for i = 1..l, are the sum(i = 1..l) of i - 1.
 Operations executed at some points only, as beside a sum that may be empty, are multiplied by an
 Iverson bracket: `[i >= 2]` is 1 for i >= 2, else 0.
 """
@@ -104,10 +105,10 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
 
 def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints]]:
     """Yield the summands whose sum over their indices is the number of the operations in `one`, as
-    (indices of the enclosing reductions, operations per point, conditions). Operations that every
-    term of a reduction executes are the number of its terms, if that is one formula, without the
-    reduction's index: in the sum of x[j] z[i] over j in 1..i, additions are i at each point i, and
-    products 1 at each point (i, j)."""
+    (indices of the enclosing reductions, operations per point, conditions): for the sum of x[j]
+    z[i] over j in 1..i, products are 1 at each point (i, j). Operations that belong to a reduction
+    itself, one for each of its terms, are summed without its index if the number of terms is one
+    formula: additions are i at each point i."""
     over = () if one.along is not None else one.points.over
     if one.terms is None:
         yield over, one.times, one.place

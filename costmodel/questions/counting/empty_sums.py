@@ -1,7 +1,8 @@
 """Which gradients have entries that are empty sums at given sizes, and are read nevertheless?
 
 Every entry has a gradient at all sizes; the gradient of an entry that nothing reads is an empty
-sum, 0. An equation that reads this 0 counts its operations as for any other value.
+sum, 0. An equation that reads this 0 counts its operations as for any other value; a note below a
+table names the arrays with such entries.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Which operations does an expression execute, and at which points?
 
-One rule per kind of node. A product is executed at every point of the enclosing ranges. A sum of R
-terms takes R - 1 additions (R under `mac`) at every point of the ranges outside of the sum. A
-scatter adds each term to an entry that starts as 0: one addition per term.
+A point is a value for each index of the equation and of the reductions around the expression;
+`Points` (trip_count.py) holds these indices and their constraints. There is one rule per kind of
+node. A product is executed at every point of the enclosing ranges. A sum of R terms takes R - 1
+additions (R under `mac`) at every point of the ranges outside of the sum. A scatter adds each term
+to an entry that starts as 0: one addition per term.
 """
 
 from __future__ import annotations
@@ -144,7 +146,8 @@ def _scan(node: Scan, points: Points) -> Iterator[Executed]:
 
 
 def _shared(operand: Ref, points: Points) -> tuple[str, ...]:
-    """The variables of the points that the positions of an operand name."""
+    """The variables of the points that the positions of an operand name: ("@b",) of x[w, b] in the
+    equation of X[f, c, b]."""
     return tuple(v for v in points.variables if v in names_in(operand.positions))
 
 

@@ -1,4 +1,7 @@
-"""The document of `budget`: the largest size within limits for each mixer, and what stops it."""
+"""The document of `budget`: the largest size within limits for each mixer, and what stops it.
+
+The open size is the one that the user asks for, such as t; all other sizes have values.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The document of `crossover`: who has the least of a figure, range by range, and the values on
-both sides of each break-even."""
+"""The document of `crossover`: which candidate has the least of a figure, range by range, and the
+values on both sides of each break-even. A candidate is a mixer or network in one form."""
 
 from __future__ import annotations
 

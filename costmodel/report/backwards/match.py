@@ -1,4 +1,8 @@
-"""The sizes at which two mixers cost the same, or nearly the same, as a document."""
+"""The sizes at which two mixers cost the same, or nearly the same, as a document.
+
+The open size is a size of the first mixer; its candidates are the values at which a figure, such as
+`parameters`, equals that of the other mixer or is nearest to it from above or below.
+"""
 
 from __future__ import annotations
 

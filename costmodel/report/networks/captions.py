@@ -1,4 +1,8 @@
-"""The sentences that describe a network: its choices, sizes, convention, notes and source."""
+"""The sentences that describe a network: its choices, sizes, convention, notes and source.
+
+Parts (`Use`: a mixer, a norm, a linear map) make up sublayers, these make up blocks, and a stack
+has blocks in turn between an entry and an end (networks/blocks.py).
+"""
 
 from __future__ import annotations
 

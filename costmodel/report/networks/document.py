@@ -1,4 +1,8 @@
-"""The document of a network's costs: tables, headings and notes."""
+"""The document of a network's costs: tables, headings and notes.
+
+A sheet has the costs of a network in one stage (a phase, or prefill or decode) at one combination
+of sizes: a line for each part of the network, and a line for the total (table.py).
+"""
 
 from __future__ import annotations
 

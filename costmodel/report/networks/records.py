@@ -1,4 +1,7 @@
-"""A network's costs as rows of CSV and objects of JSON. Nothing is rounded."""
+"""A network's costs as rows of CSV and objects of JSON. Nothing is rounded.
+
+A sheet has a line for each part of the network and one for the total, in one stage (table.py).
+"""
 
 from __future__ import annotations
 
