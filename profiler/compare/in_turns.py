@@ -1,4 +1,8 @@
-"""Measures several candidates in turns: time, memory and energy."""
+"""Measures several candidates in turns: time, memory and energy.
+
+A visit times one candidate once, for a short while; a visitor is the object that does so. A round
+visits every candidate twice, and the mean of both is its value for the test of `verdict.py`.
+"""
 
 from __future__ import annotations
 
@@ -121,6 +125,7 @@ class Run:
     energy_window_s: float = EnergyLimits.window_s
     energy_trials: int = TRIALS_IN_TURNS
     force: bool = False
+    """Whether energy is measured even if other processes use the board."""
     command: str = ""
     """The command line, which every record keeps."""
     progress: Progress = lambda done, of, what: None

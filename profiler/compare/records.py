@@ -128,7 +128,7 @@ def compare_files(
         if gains_in(first, second) and GAINS not in notes:
             notes.append(GAINS)
         notes += missing(a, b, first, second)
-        notes += [f"{a} and {b} differ in {each}" for each in environments(first, second)]
+        notes += [f"{a} and {b} differ in {each}" for each in differing_facts(first, second)]
     if not rows:
         some = "; ".join(
             f"{name} has {point_words(next(iter(keyed(found))))}"
@@ -320,7 +320,7 @@ def missing(
     return found
 
 
-def environments(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
+def differing_facts(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
     """The differences in machine and software between two files' records of the same points,
     sorted, in words."""
     found: dict[str, None] = {}

@@ -166,6 +166,7 @@ def verdict_words(row: Row) -> str:
 
 
 def _bytes_words(row: Row) -> str:
+    """How many bytes the second candidate has less or more than the first, in words."""
     difference = (row.second or 0) - (row.first or 0)
     if not difference:
         return "equal to the byte"

@@ -23,6 +23,9 @@ of a mixer's operations are. The last-level cache holds the arrays of the first 
 
 `costmodel calibrate` writes them as the file of a board. Ceilings hold for the current settings
 (threads, TF32, clocks).
+
+In the arguments, `place` is the device, `dtype` the name of an element type (fp32), `kind` torch's
+dtype of this name, and `timing` the meter that times a call (`latency`).
 """
 
 from __future__ import annotations

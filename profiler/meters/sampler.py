@@ -1,9 +1,10 @@
 """Samples durations: the warm-up, the blocks of timed regions, and the stopping rules.
 
-A block is a number of timed regions between two observations of the device. If enough blocks had
-the device to themselves, the time is quiet: only these blocks count, the value is the median of
-their medians, and sampling stops once its interval (`intervals.py`) is narrow. Otherwise the time
-is busy: an estimate from all regions. A pause follows a block under heat. No pause follows
+A region is one timed interval: one call, or several short calls in a row. A block is a number of
+regions between two observations of the device. If enough blocks had the device to themselves, the
+time is quiet: only these blocks count, the value is the median of their medians, and sampling stops
+once its interval (`intervals.py`) is narrow. Otherwise the time is busy: an estimate from all
+regions. A pause follows a block under heat, in which the clock was held down. No pause follows
 preemption, as a pause keeps no program off the processors.
 """
 
@@ -141,7 +142,7 @@ class Sampled:
     threads: int = 1
     """The call's usual number of threads, if it was timed with one thread instead; otherwise 1."""
     several_s: float = math.inf
-    """Seconds per call of the fastest region with that number of threads; infinite if unknown."""
+    """Seconds per call of the fastest region with `threads` threads; infinite if unknown."""
     taken: list[Block] = field(default_factory=list)
     rule: str = ""
     late: list[str] = field(default_factory=list)

@@ -2,6 +2,11 @@
 
 Mixers come from profiler.modules, parts from `modules.py`; the order of a layer's parts is that of
 costmodel.networks.schedule.
+
+A use is a mixer or a part with its options at its place in the network. A layer is a row of
+sublayers, each with one mixer or part between norms, and a sum (the residual). `named` holds what
+later parts read by name (tokens, embedded tokens, the rows that a sublayer keeps for others), and
+as `first` the position of the first token.
 """
 
 from __future__ import annotations
@@ -47,7 +52,9 @@ class Making:
         self.mixers = 0
         uses = tuple(uses)
         self.names = frozenset[str]().union(*(use.shared for use in uses))
+        """The names of all that several parts share (`Use.shared`), such as E of a tied head."""
         self.of_mixers = frozenset[str]().union(*(use.shared for use in uses if mixes(use)))
+        """Those of them that a mixer has."""
         self.shared: dict[str, nn.Parameter] = {}
         self.sharing = False
         """Whether all parameters are those of a set that layers share."""

@@ -2,7 +2,9 @@
 names and shapes, and a function of this file computes its rows.
 
 The functions correspond to costmodel.networks.parts and experts. Each executes the operations of
-the part's equations, for all of which the counter of dispatched operations has rules.
+the part's equations, for all of which the counter of dispatched operations has rules. Their
+arguments: `p` has the parameters of the part as attributes, `x` is its rows (b, s, d), and `other`
+or `given` is what the part reads besides, if anything.
 """
 
 from __future__ import annotations

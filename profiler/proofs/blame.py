@@ -1,7 +1,8 @@
 """Which entry of a module's result differs first, and which equation does the module miss?
 
 Example: a module leaves out the softmax of y = softmax(q k) v. A recorder sees every number that
-the call computes. The scores q k are among them, the weights are not: the softmax is blamed.
+the call computes. The scores q k are among them, the weights are not: the softmax is blamed. An
+array is unseen if no tensor of the call has its values.
 """
 
 from __future__ import annotations

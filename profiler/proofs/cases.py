@@ -1,4 +1,9 @@
-"""At which small sizes is a module compared with its equations, and where does it fail first?"""
+"""At which small sizes is a module compared with its equations, and where does it fail first?
+
+A case is a module in float64 at one choice of sizes, with its inputs and with the equations' arrays
+of the same numbers (`ModuleCase`). A context is an input that is complete before the first token,
+such as an encoder's rows.
+"""
 
 from __future__ import annotations
 

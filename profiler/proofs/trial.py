@@ -1,5 +1,10 @@
 """What is wrong when a module is called in one drawn way: its result, its gradients, its decoded
-rows, or its writes into tensors of the caller?"""
+rows, or its writes into tensors of the caller?
+
+An answer is one of the tensors compared: the result, a gradient, or the rows of decoding. A draw is
+one way to call (`draws.py`). An error is allowed up to the slack, which rounding explains, and the
+jump, which a discontinuity of the equations explains.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Series of a file's records: one quantity against one size, all else equal."""
+"""Series of a file's records: one quantity against one size, all else equal.
+
+A value is cut if it does not show how the work grows: launches bound its time, it has no interval,
+or the machine was busy and the interval overlaps that of a neighbouring size. A cut value is
+reported with the reason and is not fitted.
+"""
 
 from __future__ import annotations
 

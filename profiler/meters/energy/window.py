@@ -1,4 +1,9 @@
-"""Power over one window of load or of idling, from the energy counter or the power reading."""
+"""Power over one window of load or of idling, from the energy counter or the power reading.
+
+A counter of energy moves in steps, some per second. A poller reads it over and over. An edge is a
+step as the poller sees it, between the last poll with the old value and the first with the new one.
+A stretch is a span of time inside the window, from edge to edge if there is a counter.
+"""
 
 from __future__ import annotations
 
