@@ -55,8 +55,10 @@ def classes_of(
     reason for each class of unknown number.
 
     Args:
-        executed: counted instructions and tensor core totals; None if they were not read.
-        opcodes: instructions per thread, by opcode; None if they were not read.
+        executed: name -> number, of instructions (`ffma`) and of tensor core totals (names that
+            begin with `TENSOR`); None if they were not read.
+        opcodes: opcode with modifiers (`FADD.FTZ`) -> instructions of all threads; None if they
+            were not read.
         halves: half-precision operations per counted instruction, from the calibration.
         without: why `executed` was not read.
     """
@@ -90,8 +92,8 @@ def arithmetic_of(
 ) -> dict[str, int] | str:
     """The numbers of multiplications and additions, or, as a string, why they are unknown. Opcodes
     replace counters that were not read, unless tensor cores worked: opcodes do not give their
-    number of operations. `halves`: half-precision operations per counted instruction, None if not
-    calibrated; `without`: why `executed` was not read."""
+    number of operations. The arguments are those of `classes_of`; `halves` is None if it was not
+    calibrated."""
     matrix = None if executed is None else tensor_total(executed)
     # whether tensor cores worked; None without opcodes
     worked = None if opcodes is None else any(o.partition(".")[0] in MATRIX for o in opcodes)

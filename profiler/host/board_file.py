@@ -103,7 +103,8 @@ class Figure:
 
 def chained_additions(place: torch.device, timing: Callable[..., Measured]) -> Measured:
     """The time of `CHAIN` additions of one entry, one after another, on a GPU replayed as a CUDA
-    graph, by the meter `timing` (`Within`); Unavailable if other work or the host held them up."""
+    graph, by the meter `timing` (such as a `Within`, which keeps to a budget of time); Unavailable
+    if other work or the host held them up."""
     start = torch.zeros(1, device=place)
 
     def chain() -> torch.Tensor:

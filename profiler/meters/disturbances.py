@@ -198,8 +198,8 @@ class CpuWatch:
         load: Callable[[], float] | None = None,
         threads: Callable[[], Threads] | None = None,
     ) -> None:
-        """By default, the system gives the clock in MHz, (context switches, page faults), the load
-        average, and the time used by each thread."""
+        """Take functions that read the clock in MHz, (context switches, page faults), the load
+        average, and the time used by each thread; by default those of the operating system."""
         self.frequency = frequency or cpu_frequency_MHz
         self.counted: Callable[[], tuple[int, int]] = counted or switches_and_faults
         self.load = load or (lambda: os.getloadavg()[0])

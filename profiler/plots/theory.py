@@ -120,9 +120,11 @@ def _edges(values: list[int]) -> list[float]:
 def _parts(
     ranges: tuple[Stretch, ...], called: Mapping[str, str]
 ) -> list[tuple[str, float, float]]:
-    """The parts of a row of the map as (legend's entry of the mixers with the least, first size,
-    last size), each joined to its neighbour; interleaved ranges are one part, and a single size at
-    which candidates are equal belongs to the part before."""
+    """The parts of a row of the map of winners: (entry of the legend, first size, last size). Each
+    part ends where the next begins: stretches 1 to 9 and 10 to 64 are parts 1 to 10 and 10 to 64.
+    Stretches with a step above 1, which are interleaved, are one part; a single size at which
+    candidates are equal belongs to the part before. `called`: candidate -> its name in the legend,
+    which has the names of those with the least."""
     found: list[tuple[str, float, float]] = []
     for mixed, group in groupby(ranges, key=lambda one: one.step > 1):
         parts = list(group)

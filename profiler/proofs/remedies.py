@@ -92,7 +92,8 @@ class _Calls:
     `known` says whether every dispatched operation has a counting rule."""
 
     def __init__(self, mixer: Mixer, implementation: Implementation, phase: str) -> None:
-        """Count the calls; raises whatever the module raises."""
+        """Call the module in the phase at all small sizes, and count what it dispatches; raises
+        whatever the module raises."""
         self.known = True
         self._found: list[tuple[dict[str, int], frozenset[str], Classes]] = []
         for sizes in module_sizes(mixer):

@@ -215,7 +215,7 @@ class WrongKernels(DispatchMode):
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation, return its result, and compare it with float64, if it is one tensor of
-        the type from one of torch's own operations that draws no random numbers."""
+        the type `dtype` from one of torch's own operations that draws no random numbers."""
         result = super().see(kind, args, kwargs)
         one_answer = isinstance(result, Tensor) and result.dtype == self.dtype
         own = kind.name.startswith("aten::") and not (kind.writes or kind.free)

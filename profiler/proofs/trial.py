@@ -180,9 +180,9 @@ class Subject:
         return EVENTS[draw.before](self.implementation, case) if draw.before else case
 
     def moved(self, draw: Draw, case: ModuleCase) -> str:
-        """A sentence on the first parameter of a case of a draw that has other values than in a
-        module of the same seed without the event before the call, and which is set back to them; ""
-        if none has."""
+        """Whether the event before the call (`draw.before`) changed a parameter: a sentence on the
+        first parameter of the case with other values than in a fresh module of the same seed; ""
+        if none has. The parameter gets the fresh module's values."""
         if not draw.before:
             return ""
         sizes = dict(draw.sizes) | {"b": draw.b}

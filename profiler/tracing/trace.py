@@ -538,7 +538,8 @@ class FormulaSearch:
 
     def raised(self, start: Point, room: Sequence[int]) -> Point:
         """The point `start` with letters raised: per condition of the case the first letter with
-        which it grows, until the condition holds at all sizes up to `room` above the point."""
+        which it grows, until the condition holds at all sizes up to `room` above the point. For
+        l - n - 2 >= 0, l = 1, n = 1 and a room of 3 for both, l becomes 6."""
         samples = self.samples
         for condition in by_text(samples.region):
             for i, step in enumerate(samples.multiples):

@@ -172,10 +172,11 @@ def numbers_of(
     made: int,
     alive: Sequence[int],
 ) -> dict[Quantity, int]:
-    """(part, kind) -> number, for every quantity of a call: operations, parameters, bytes.
-    `parameters` and `frozen` are numbers of entries, `activations` and `made` bytes; `alive` holds
-    the bytes alive after each operation. A count of 0 is left out, except the parameters, and the
-    bytes of activations, of all results and of the peak."""
+    """(part, kind) -> number, for every quantity of a call: operations, parameters, bytes. `by_op`:
+    (phase, operation) -> its counts. `parameters` and `frozen` are numbers of entries,
+    `activations` and `made` bytes; `alive` holds the bytes alive after each operation. A count of 0
+    is left out, except the parameters, and the bytes of activations, of all results and of the
+    peak."""
     found = totals(by_op)
     found["parameters", ""] = parameters
     if frozen:
