@@ -993,7 +993,8 @@ TOO_DEEP = (
 
 
 def run(typed: Sequence[str]) -> int:
-    """Run a command line; its exit code. An error is printed as one sentence on standard error."""
+    """Run a command line and return its exit code. An error is printed as one sentence on standard
+    error."""
     try:
         return carried_out(typed)
     except MemoryError as error:
@@ -1023,9 +1024,10 @@ def packages_loaded(command: str) -> Iterator[None]:
 
 
 def carried_out(typed: Sequence[str]) -> int:
-    """Run a command line; its exit code. What the user typed wrong is one sentence and `MISUSED`, a
-    job that failed `FAILED`; an error in a user's file is one sentence with its line; a closed pipe
-    is success. MemoryError is raised to the caller, and so is any other error, which is a bug."""
+    """Run a command line and return its exit code. What the user typed wrong, a file's name too, is
+    one sentence and `MISUSED`; a job that failed, as by an OSError that names no file, is `FAILED`;
+    an error in a user's file is one sentence with its line and `FAILED`; a closed pipe is success.
+    MemoryError is raised to the caller, and so is any other error, which is a bug."""
     named = _named(typed)
     try:
         with packages_loaded(named):

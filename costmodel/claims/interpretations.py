@@ -148,7 +148,7 @@ def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation,
         *(replace(own, phase=phase) for phase in left_open.phases),
         *(replace(own, option=option) for option in left_open.options),
     ):
-        # another mixer is far away already: few rewrites are tried
+        # another mixer is far away already: only the rewrites of an order of growth are tried
         more = alternatives(
             other, replace(left_open, growing=left_open.growing or bool(other.option))
         )
@@ -193,6 +193,7 @@ def _convention_names(
     optional: list[tuple[str, ...]] = [
         ("", name) for name in tried if name in chosen and name not in left_out
     ]
+    # of the ways to count a scale, the first is the default
     if not left_open.growing and not chosen.isdisjoint(SCALES):
         optional.append(("", *SCALES[1:]))
     accountings = (own.parsed_convention.accounting,) if left_open.growing else tuple(ACCOUNTINGS)

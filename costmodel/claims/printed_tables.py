@@ -363,7 +363,7 @@ def _claim(
             elif len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
                 stating = partial(NumberClaim, value=cell.text.replace(",", ""))
             else:
-                by_case = " if $" in text
+                by_case = " if $" in text  # a formula in cases, as `table --format latex` prints it
                 parts = [_by_case(text, asked.symbols)] if by_case else text.split("=")
                 parts = [part.strip() for part in parts]
                 # formulas are of one sequence unless they name b

@@ -1097,8 +1097,9 @@ def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
 
 def _largest_position(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
     """The largest position that each entry of an array may hold, as a polynomial in sizes and in
-    the entry's own positions on the axes of `shape`; None for an array of numbers, without `below`.
-    Raises WrongKind: `below` is no size, number or function of the entry's positions."""
+    the entry's own positions on the axes of `shape`: #0 for below=lambda i: i. None for an array of
+    numbers, without `below`. Raises WrongKind: `below` is no size, number or function of the
+    entry's positions."""
     if callable(below) and not isinstance(below, Written):
         axes = [Poly.atom(axis_atom(axis)) for axis in range(len(shape))]
         said = f"below= of {name} is a function of an entry's positions, {len(axes)} of them"

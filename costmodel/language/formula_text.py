@@ -334,7 +334,8 @@ class _Reader:
         """The tree of a call.
 
         Args:
-            function: the token of the function; a base in a token of `log` is a further argument.
+            function: the token of the function. A token of `log` is its base, "2" of log_2(x), and
+                empty without one; a base becomes a further argument.
             name: the function's name.
             given: the nodes of the arguments.
             bound: the indices of the sums around the call; `level`: the nesting inside of it.

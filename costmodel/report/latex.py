@@ -180,6 +180,7 @@ class Latex(Typeset):
         slug = f"-{part.slug}" if self.several and part.slug else ""
         label = rf"\label{{{self.page.label}{slug}}}" if self.page.label else ""
         caption = self._caption(part)
+        # the title and the lead stand below the table if the user gives another caption
         own = self.about(part) if self.page.caption else []
         if inches and made.fits(caption, own):
             return _float(made, caption, label, own, "")
@@ -690,6 +691,7 @@ def _long(made: _Layout, caption: str, label: str, own: Sequence[str]) -> str:
     for k, panel in enumerate(made.panels):
         head = f"\\toprule\n{made.head(panel)}\n\\midrule"
         lines += [
+            # further panels have the number of the first
             *([r"\addtocounter{table}{-1}\setlength{\LTpre}{0pt}"] if k else []),
             rf"\begin{{longtable}}{{@{{}}{made.columns(panel)}@{{}}}}",
             *([] if k else [rf"\caption{{{caption}}}{label} \\"]),

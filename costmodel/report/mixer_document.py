@@ -97,6 +97,7 @@ def shown(block: Block, request: Request) -> doc.Table:
     """The table of one phase. Sizes that vary have a column even if it is not requested; the form
     has a column only if that is requested, and otherwise stands behind the mixer's name."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
+    # mixer and form begin the row, if asked for first, and the sizes that vary follow
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
     more = [x for x in varying(block.rows) if x not in chosen]
     names = [*first, *more, *(name for name in chosen if name not in first)]

@@ -217,7 +217,8 @@ class Executed:
 
     @cached_property
     def live_sets(self) -> tuple[Exact, ...] | str:
-        """See `live_sets`; or why they are unknown."""
+        """The elements held at each moment, as the function `live_sets` gives them; or why they are
+        unknown."""
         try:
             return live_sets(self.mixer, self.does, self.phase)
         except (Unsupported, Unanswered) as error:

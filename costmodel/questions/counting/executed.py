@@ -120,6 +120,7 @@ def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
     comparisons, less 1 where there is a term (under `strict`, and for every maximum). A scatter,
     which adds each term to the entry that data choose, takes 1 addition per term."""
     if isinstance(node.body, Bracket) and node.scatters:
+        # each term goes to the one entry that data choose: no point per value of its index
         yield Executed("add", points.inside(node.over).without(node.body.named))
         return
     operation = {"sum": "add", "max": "compare"}[node.kind]

@@ -138,7 +138,7 @@ def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple
             expression is evaluated.
         products_of: function of the equation and a product in it: how often the product is counted.
     """
-    # `_inside` is the rule of reductions, of which only sums, and no maxima, add products
+    # a sum, and no maximum: `TERMS` has the rule `_inside` for reductions alone
     sums = TERMS[type(node)] is _inside and node.names == ("sum",)
     products = sums and any(_joins_arrays(inside) for inside, _ in walk(node))
     if products:
@@ -220,6 +220,7 @@ def peer_counts(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     found: dict[str, Counts] = {}
     for counted in passes:
         for name, part in counted.items():
+            # None: the peer does not count this class of kernels
             per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
             # of a multiply-add that counts 2, one is a mul and one an add (`_by_class`)
             share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
@@ -231,7 +232,7 @@ def peer_counts(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
 
 
 def added(one: Counts, two: Counts) -> Counts:
-    """The sum of a peer's counts of two passes."""
+    """The sum of a peer's counts of two passes; `Counts.__add__` alone drops the peer."""
     once = (one.once or Counts({})) + (two.once or Counts({}))
     return replace(one + two, once=replace(once, peer=one.peer), peer=one.peer)
 
