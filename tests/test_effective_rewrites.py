@@ -11,9 +11,9 @@ from costmodel.program.lowering import effective, lower
 
 CHANGED = {
     "me": {"dense"},
-    "self-attention": {"dense", "safe-softmax", *SCALES[1:]},
+    "self-attention": {"dense", "safe-softmax", "mask=add", *SCALES[1:]},
     "gru": {"zero-state"},
-    "reformer": {"dense", "norm=rsqrt", "safe-softmax", "sort=merge", *SCALES[1:]},
+    "reformer": {"dense", "mask=add", "norm=rsqrt", "safe-softmax", "sort=merge", *SCALES[1:]},
 }
 
 

@@ -28,7 +28,7 @@ REWRITES = (
     ("dense",),
     ("safe-softmax",),
     ("zero-state",),
-    ("dense", "safe-softmax", "scale=mul"),
+    ("dense", "safe-softmax", "mask=add", "scale=mul"),
     ("scale=mul",),
     ("dense", "zero-state"),
     ("scale=folded",),

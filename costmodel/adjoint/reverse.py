@@ -22,7 +22,7 @@ from costmodel.adjoint.node_rules import RULES, Scope
 from costmodel.adjoint.norms import REWRITES, NormedRow, computed_again, length_of_row, normed_row
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
-from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
+from costmodel.adjoint.softmax import from_logarithms, scored, softmax_of, softmaxes, weighted_sum
 from costmodel.adjoint.transpose import Cotangent, Scale, guarded_ranges, transposed
 from costmodel.adjoint.triangles import Solved, solved
 from costmodel.errors import Unsupported
@@ -410,7 +410,7 @@ class _Builder(Sums):
     @cached_property
     def _scores(self) -> frozenset[Array]:
         """The arrays that are the scores (exponents) of a softmax, for `scale_of`."""
-        return frozenset(scores.array for _, scores in softmaxes(self.system))
+        return scored(self.system, softmaxes(self.system))
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
         """(operation, constant) of a product or quotient that scales a sum of a softmax's scores,

@@ -6,13 +6,14 @@ Algorithm 2 (for the scale: Dao et al. 2022, arXiv 2205.14135, Algorithm 4).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from costmodel.adjoint.recompute import read_by
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
+    MASKED,
     Add,
     Array,
     Call,
@@ -68,6 +69,15 @@ def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
     for equation in system.equations:
         if (scores := softmax_of(system, equation)) is not None:
             yield equation, scores
+
+
+def scored(system: System, found: Iterable[tuple[Equation, Ref]]) -> frozenset[Array]:
+    """The arrays of scores of the softmaxes `found` (equation, what it reads): what the softmax
+    reads, and, where that is the sum of scores and a mask, the scores themselves."""
+    read = {scores.array for _, scores in found}
+    masked = {a for a in read if a.origin and (a.origin.how, a.origin.step) == ("softmax", MASKED)}
+    below = {ref.array for a in masked for e in system.defining[a] for ref in references(e)}
+    return frozenset(read | below)
 
 
 # row sums
@@ -169,7 +179,7 @@ def from_logarithms(step: System) -> tuple[System, System, frozenset[Array]]:
         softmax: replace(softmax, value=Call("exp", Sub(scores, _entry(logarithms[sums[softmax]]))))
         for softmax, scores in found
     }
-    chosen = frozenset(array for e, scores in found for array in (e.array, scores.array))
+    chosen = frozenset(e.array for e, _ in found) | scored(forward, found)
     defined = replace(forward, equations=tuple(again.get(e, e) for e in kept))
     step = replace(step, equations=(*kept, *step.backward))
     return step, defined, chosen & {*forward.defining}

@@ -670,6 +670,9 @@ GRADIENT = "gradient"
 AGAIN = "again"
 """The relation of a recomputed copy to its array."""
 
+MASKED = "masked"
+"""The step of a softmax that adds a mask to the scores, under `mask=add`."""
+
 SHIFT = "shift"
 """The step of a composite that cancels in its result: it gets no gradient."""
 

@@ -266,7 +266,7 @@ class Convention:
             parts.append(REWRITES["dense"])
         else:
             parts.append("masked pairs are not computed")
-        others = ("norm=rsqrt", *OF_ALGORITHMS, "zero-state", *OF_GRADIENTS)
+        others = ("mask=add", "norm=rsqrt", *OF_ALGORITHMS, "zero-state", *OF_GRADIENTS)
         parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
 
@@ -340,6 +340,7 @@ SCALES = ("scale=per-score", "scale=mul", "scale=folded")
 REWRITES: Mapping[str, str] = {
     "dense": "masked pairs computed, which no sum of the form covers",
     "safe-softmax": "the row's maximum is subtracted before the exponentials",
+    "mask=add": "a mask of 0 and minus infinity is added to the scores",
     "scale=per-score": "one division per score",
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
@@ -390,8 +391,8 @@ OF_ALGORITHMS = ("sort=merge", "scan=brent-kung")
 PADDINGS = ("padded", "padded-rows")
 
 
-OF_SEQUENCES = ("dense", *PADDINGS)
-"""Rewrites of sums over whole sequences: they change nothing for one new token."""
+OF_SEQUENCES = ("dense", "mask=add", *PADDINGS)
+"""Rewrites of sums over whole sequences, which a step for one new token does not execute."""
 
 
 OF_GRADIENTS = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import cli
 import costmodel as cm
 from costmodel.program.conventions import PADDINGS
 from profiler.modules import implementation, implementations
@@ -337,3 +339,60 @@ def test_a_state_of_any_shape_is_said_to_be_carried(said: str, tmp_path: Path) -
     assert proof.passed is (said != "sliding=True"), proof.detail
     if not proof.passed:
         assert proof.detail.endswith("say State(..., carried=('S',))")
+
+
+MASKED = """
+import torch
+import costmodel as cm
+from profiler.modules import implementation
+
+m = cm.Mixer("NAME")
+l, d, w = m.sizes("l d w")
+x, y = m.input("x", l, d), m.output("y", l, d)
+W_Q, W_K = m.parameter("W_Q", d, d), m.parameter("W_K", d, d)
+with m.form("direct") as f:
+    i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+    j = f.index("j", cm.max_(1, i - w + 1), i)
+    Q, K = f.array("Q", l, d), f.array("K", l, d)
+    Z, A = f.array("Z", l, l), f.array("A", l, l)
+    Q[i, b] = cm.sum_(x[i, a] * W_Q[a, b], over=a)
+    K[i, b] = cm.sum_(x[i, a] * W_K[a, b], over=a)
+    Z[i, j] = cm.scaled(cm.sum_(Q[i, a] * K[j, a], over=a), by=d)
+    A[i, j] = cm.softmax(Z[i, j], over=j)
+    y[i, b] = cm.sum_(A[i, j] * x[j, b], over=j)
+
+
+@implementation("NAME", rewrites=("dense", "safe-softmax", "scale=mul"))
+class Masked(torch.nn.Module):
+    def __init__(self, *, d, w, dtype=None):
+        super().__init__()
+        self.w = w
+        self.W_Q = torch.nn.Parameter(torch.empty(d, d, dtype=dtype))
+        self.W_K = torch.nn.Parameter(torch.empty(d, d, dtype=dtype))
+
+    def forward(self, x):
+        seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        seen = seen & ~seen.tril(-self.w)
+        heads = (part.unsqueeze(1) for part in (x @ self.W_Q, x @ self.W_K, x))
+        return torch.nn.functional.scaled_dot_product_attention(*heads, seen).squeeze(1)
+"""
+
+
+def test_a_boolean_mask_of_fused_attention_is_told_the_rewrite_that_adds_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Torch adds 0 or minus infinity for it: forward and backward then agree at every size."""
+    (tmp_path / "mask.py").write_text(MASKED.replace("NAME", "mask"), encoding="utf-8")
+    proofs = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/mask.py:m"))}
+    assert proofs[MODULE].passed and proofs[WORK].passed is False
+    told = "rewrites=('dense', 'safe-softmax', 'mask=add', 'scale=mul')"
+    assert proofs[WORK].detail.endswith(f"; {told} explains the whole difference")
+    old = "rewrites=('dense', 'safe-softmax', 'scale=mul')".replace("'", '"')
+    text = MASKED.replace(old, told).replace("NAME", "mask-added")
+    (tmp_path / "added.py").write_text(text, encoding="utf-8")
+    added = f"{tmp_path}/added.py:m"
+    assert {p.name: p for p in prove_mixer(cm.mixer(added))}[WORK].passed
+    sizes = ("--d", "3", "--l", "5", "--w", "2", "--phase", "training-step", "--counts-only")
+    assert cli.run(["reconcile", added, *sizes, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["summary"]
+    assert row["unexplained"] == 0 and row["dispatched"] > row["derived"]

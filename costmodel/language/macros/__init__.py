@@ -13,7 +13,7 @@ MACROS = {**norms.MACROS, **positions.MACROS, **gates.MACROS}
 
 
 WRITTEN: Mapping[str, Macro] = {
-    "softmax": Macro(write_softmax, rewrites=("safe-softmax",)),
+    "softmax": Macro(write_softmax, rewrites=("safe-softmax", "mask=add")),
     **MACROS,
 }
 """Composite -> its macro; each composite is a whole right-hand side."""

@@ -8,11 +8,14 @@ from typing import Any
 from costmodel.errors import EquationError, described
 from costmodel.language.arguments import checked
 from costmodel.language.equations import Equation
+from costmodel.language.indices import Index
 from costmodel.language.macros.macro import Parts
 from costmodel.language.nodes import (
+    MASKED,
     SHIFT,
     Call,
     Composite,
+    Constant,
     Div,
     Node,
     Operands,
@@ -76,7 +79,8 @@ def write_softmax(
 ) -> list[Equation]:
     """The equations that replace `equation`, whose right side is a softmax: exponentials, their sum
     over the composite's indices, and quotients. Under `safe-softmax` the maximum of the row, and of
-    the sink if there is one, is subtracted first.
+    the sink if there is one, is subtracted first; under `mask=add` a number, 0 for a visible pair,
+    is added to each score of a row that does not run over all keys.
 
     Raises:
         EquationError: the softmax runs over an index that the left side lacks.
@@ -88,6 +92,9 @@ def write_softmax(
                 f"{equation.name}: softmax runs over {index.name}, an index of its row: put "
                 f"{index.name} on the left side"
             )
+
+    if "mask=add" in rewrites and _masked(equation, over):
+        scores = parts.define(MASKED, scores + Constant(Poly.of(0)))
 
     def power(score: Ref) -> Node:
         return Call("exp", score if largest is None else Sub(score, largest))
@@ -101,3 +108,11 @@ def write_softmax(
     total: Node = Reduce("sum", powers, over)
     total = total if sink is None else total + power(sink)
     return parts.finish(Div(powers, parts.define("sum", total, *over)))
+
+
+def _masked(equation: Equation, over: Sequence[Index]) -> bool:
+    """Whether the range of an index in `over` depends on another index of the equation, as j <= i
+    does."""
+    free = {index.atom for index in equation.indices}
+    bounds = (b for index in over for part in index.pieces for b in (*part.lower, *part.upper))
+    return any(bound.letters & free for bound in bounds)
