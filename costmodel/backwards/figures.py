@@ -1,4 +1,8 @@
-"""Which figures are asked backwards, in which phase, and by which formulas?"""
+"""Which figures are asked backwards, in which phase, and by which formulas?
+
+A figure is a column of a table, such as `total` or `state`; a case is a row of it: a form of a
+mixer with its phase and sizes.
+"""
 
 from __future__ import annotations
 

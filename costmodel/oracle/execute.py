@@ -1,8 +1,9 @@
 """Costs tallied over an execution of a mixer's equations on numbers, instance by instance.
 
-The equations are run entry by entry with instrumented scalars (interpreter.py); every answer is a
-plain tally over what the instances did, read and wrote. Nothing is shared with the rules: there are
-no polynomials, no closed sums and no case distinctions.
+The equations are run entry by entry with instrumented scalars (interpreter.py). An instance is one
+equation at one point (values of its indices); every answer is a plain tally over what the instances
+did, read and wrote. Nothing is shared with the rules: there are no polynomials, no closed sums and
+no case distinctions.
 """
 
 from __future__ import annotations

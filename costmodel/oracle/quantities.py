@@ -1,7 +1,7 @@
 """The quantities that instrumented execution tallies, by the names of their questions.
 
 Nothing is shared with the derivation: every quantity is a plain tally over what the instances of an
-execution did, read and wrote.
+execution (equations at one point each) did, read and wrote.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Longest paths as sequences of named steps: multiplication, sum, division, and so on.
 
-A `Chain` is one path of steps; the rows of a loop are one block of steps that repeats. Each depth
-carries its own chain as a `Witness`, so the path that is shown has the derived length.
+A `Chain` is one path of steps; the rows of a loop are one block of steps that repeats. The depth of
+an entry is the number of operations on the longest path to it; each depth carries that path, its
+chain, as a `Witness`, so the path that is shown has the derived length.
 """
 
 from __future__ import annotations

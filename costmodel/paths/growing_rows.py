@@ -1,4 +1,5 @@
-"""The depths of rows of a loop, where each row depends on the row before.
+"""The depths (longest paths of operations) of rows of a loop, where each row depends on the row
+before.
 
 Rows are computed one by one until all arrays become deeper by one constant per row.
 """

@@ -53,7 +53,8 @@ class Hops:
     def distances(self, sign: int, length: Poly) -> tuple[Poly, Reach] | None:
         """(least distance, largest distance) if it is proven that each row reads all rows at
         distances between the two that lie in the sequence, None for a largest distance without a
-        limit; else None. `sign`: 1 for earlier rows, -1 for later rows."""
+        limit; else None: (1, w) for a window of w rows. `sign`: 1 for earlier rows, -1 for later
+        rows."""
         row, back = Poly.atom(ROW), Poly.atom(BACK)
         inside = frozenset({row - 1, length - row, back - 1})
         inside |= {row - back * sign - 1, length - row + back * sign}

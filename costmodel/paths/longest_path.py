@@ -1,7 +1,9 @@
 """The depth of every array entry: the length of the longest path of operations to the entry.
 
 A depth is a maximum of levels (`piecewise_max`): polynomials, each with conditions under which it
-holds. Arrays are processed in topological order; the rows of a loop are solved in `loop_rows`.
+holds. Arrays are processed in topological order; the rows of a loop are solved in `loop_rows`. A
+part (`IterationDomain`) is an equation with the constraints on its indices where a phase executes
+it.
 """
 
 from __future__ import annotations
@@ -240,7 +242,8 @@ class Depths:
         return level + levels
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:
-        """The depth of an expression."""
+        """The depth of the expression `node` of a part's equation, at the points that satisfy the
+        `constraints` on the indices around it."""
         found = self.rules[type(node)](self, node, part, constraints)
         return pruned(constraints, [with_simple_minima(x, constraints) for x in found])
 

@@ -1,4 +1,10 @@
-"""The depth of every row of a loop, from its first row and a recurrence from row to row."""
+"""The depth of every row of a loop, from its first row and a recurrence from row to row.
+
+A loop is a block of equations whose arrays are computed row by row, each row from the row before. A
+part is one of its equations with the constraints on its indices where a phase executes it. A depth,
+the length of the longest path of operations, is a maximum of levels: polynomials, each with
+conditions.
+"""
 
 from __future__ import annotations
 

@@ -51,8 +51,9 @@ NOTHING = -1
 class Depths:
     """The depths of expressions at given sizes.
 
-    With `steps`, a sum, transform or selection counts as 1 step in place of its levels. A depth
-    over a grid is an integer, or an array of integers that is broadcastable to the grid.
+    With `steps`, a sum, transform or selection counts as 1 step in place of its levels (ceil(log2
+    R) of a sum of R terms). A depth over a grid is an integer, or an array of integers that is
+    broadcastable to the grid. `budget` limits the points that are visited.
     """
 
     system: System

@@ -1,4 +1,8 @@
-"""How long does a model take on a board to read prompts, and to decode a token? From its blocks."""
+"""How long does a model take on a board to read prompts, and to decode a token? From its blocks.
+
+A block is a kind of layer. Its parts (a mixer, a norm, an FFN) run once in each layer of this kind;
+parts beside the layers, such as the map to the vocabulary, run once in a pass.
+"""
 
 from __future__ import annotations
 

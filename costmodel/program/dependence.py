@@ -1,7 +1,8 @@
 """Dependence of one equation on tokens: the latest token that its instances read.
 
-A token is represented as a maximum of guarded affine terms (`Terms`); `tokens` uses this module to
-derive the tokens of a whole system.
+The token of an entry is the number of the latest input row that the entry depends on, 0 for none. A
+token is represented as a maximum of affine terms under conditions (`Terms`); `tokens` uses this
+module to derive the tokens of a whole system.
 """
 
 from __future__ import annotations

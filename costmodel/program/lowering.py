@@ -1,9 +1,10 @@
 """Lowering: the equations that a form stands for, with composites expanded under the rewrites.
 
-A file of equations names a composite; `lower` expands it, so that a convention such as
-`safe-softmax` applies to every mixer. Each resulting index runs over one range. Under `dense`,
-entries outside an array are zeros that are multiplied; `padded` first copies the array between
-zeros: these moves are free in the forward pass, and their gradients are computed and dropped.
+A composite is an operation of several steps, such as softmax. A file of equations names it; `lower`
+expands it, so that a convention such as `safe-softmax` applies to every mixer. Each resulting index
+runs over one range. Under `dense`, entries outside an array are zeros that are multiplied; `padded`
+first copies the array between zeros: these moves are free in the forward pass, and their gradients
+are computed and dropped.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A forward pass (phase `training`) executes every point, one-token inference (`inference`) the points
 that the new token t owns, a backward pass (`backward`) every point of the equations of gradients,
-and a `training-step` both passes.
+and a `training-step` both passes. The token of a point is the latest input row that it depends on,
+its owner the token whose decoding step executes it.
 """
 
 from __future__ import annotations

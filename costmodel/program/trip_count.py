@@ -1,7 +1,7 @@
 """Trip counts: how often an expression is evaluated, and how many terms or comparisons it has.
 
-The comparisons of selections (top-k, sort) are nominal: those of a fixed algorithm (a sorting
-network, a merge sort), whatever the values.
+An empty sum, one without terms, costs nothing. The comparisons of selections (top-k, sort) are
+nominal: those of a fixed algorithm (a sorting network, a merge sort), whatever the values.
 """
 
 from __future__ import annotations

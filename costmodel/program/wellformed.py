@@ -2,7 +2,8 @@
 
 Entries that are read or defined are regions: constraints on the axes of an array (`#0`, `#1`),
 derived from indices and bounds. A region of faulty entries that is not proven to be empty is
-refused if it contains an entry at one of a few small sizes, which the message shows.
+refused if it contains an entry at one of a few small sizes, which the message shows. Entries at a
+stride, such as every second row, are no region: they are checked one by one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Evaluation of an answer at given sizes: integers, or arrays of integers, by letter.
 
-Each size must be a positive integer under a known letter, and the sizes must fit each other and the
-subject: n divides d, for example. Arrays of sizes are broadcast and evaluated element by element.
+An answer is a derived formula, its subject the mixer or network that it is about. Each size must be
+a positive integer under a known letter, and the sizes must fit each other and the subject: n
+divides d, for example. Arrays of sizes are broadcast and evaluated element by element.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Maxima of levels, depths (polynomials) that each exist only where the level's conditions hold.
 
-A `Level` is one depth with its conditions, a `Depth` the maximum of several levels, such as
+A depth is a number of dependent operations: the length of the longest path to an entry. A `Level`
+is one depth with its conditions, a `Depth` the maximum of several levels, such as
 
     ceil_log2(#0) where #0 >= 2, and 3 everywhere.
 
