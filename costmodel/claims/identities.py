@@ -201,7 +201,7 @@ def difference(formula: Formula, answer: Answer) -> Exact | None:
 
 
 class _TooManyCases(Exception):
-    pass
+    """A difference of two sizes has more cases than are compared."""
 
 
 def _is_zero(apart: Exact) -> bool:

@@ -380,6 +380,7 @@ COMPOSITES: Mapping[str, Callable[[Notation, Composite], Piece]] = {
 
 
 def _composite(notation: Notation, node: Composite) -> Piece:
+    """The printed composite, by its rule in COMPOSITES; Unsupported without a rule."""
     if node.name not in COMPOSITES:
         raise Unsupported(
             f"no rule prints the composite '{node.name}': expected one of {', '.join(COMPOSITES)}"

@@ -1,7 +1,9 @@
 """Which mixers are built in, and which file has the equations of each?
 
-All files of this folder are searched for mixers; no list names them. A mixer's name stands in its
-file in double quotes, by which the file is found without an import of the other files.
+A mixer is a layer whose output rows depend on rows of several tokens, such as attention; its forms
+are sets of equations that compute the same output at other costs. All files of this folder are
+searched for mixers; no list names them. A mixer's name stands in its file in double quotes, by
+which the file is found without an import of the other files.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """What does a network answer to a question, from the answers of its parts?
 
-Each question says how answers of parts are joined: added up over their runs, or along the longest
-chain of parts. What lies between parts is the network's own: an array that two parts share is kept
-once, the gradients that several parts give for it are added up, and the largest live set is found
-by running through a training step.
+A part (`Use`) is a mixer, a norm, an FFN or the like, with the number of its runs and of its sets
+of parameters; a stage is a phase (training, inference, ...), or `prefill` or `decode` of
+generation; a question is a function of answers, such as `counted`. Each question says how answers
+of parts are joined: added up over their runs, or along the longest chain of parts. What lies
+between parts is the network's own: an array that two parts share is kept once, the gradients that
+several parts give for it are added up, and the largest live set is found by running through a
+training step.
 """
 
 from __future__ import annotations

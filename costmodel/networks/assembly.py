@@ -1,4 +1,8 @@
-"""Which parts does a network have, how often each, at which sizes, and when do they run?"""
+"""Which parts does a network have, how often each, at which sizes, and when do they run?
+
+A part (`Use`) is a mixer, a norm, an FFN or the like; equal parts of several layers are one part
+that runs several times.
+"""
 
 from __future__ import annotations
 

@@ -53,6 +53,7 @@ class PartGradients:
         }
 
     def _entries(self, array: Array) -> Exact | None:
+        """The entries of an array's gradient that equations give; None if no equation gives one."""
         equations = [e for e in self.system.backward if e.array.gradient_of is array]
         return _number_of_points(equations) if equations else None
 

@@ -1,4 +1,8 @@
-"""What does a network hold while it generates: weights, rows of tokens, recurrent state?"""
+"""What does a network hold while it generates: weights, rows of tokens, recurrent state?
+
+What a part holds of a sequence has one of two roles (`ROLES`): `cache`, rows of tokens such as keys
+and values, or `state`, which a recurrence carries and which has one size at every length.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What is the largest live set of a training step of a network at given sizes?
 
 The step is a series of events, the forward and backward passes of runs of parts; while an event
-takes place, certain arrays between parts, their gradients and kept activations are live.
+takes place, certain arrays between parts (wires), their gradients and kept activations are live:
+held because a later event reads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""In which order do a network's parts run, and which arrays go from part to part?"""
+"""In which order do a network's parts run, and which arrays go from part to part?
+
+A run is one execution of a part, a wire an array between runs. A path is a chain of runs, each of
+which reads what the run before it wrote; the length of the longest, in dependent operations, is
+the depth of a pass. A stage is a phase, or `prefill` or `decode` of generation.
+"""
 
 from __future__ import annotations
 

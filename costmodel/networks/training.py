@@ -1,7 +1,8 @@
 """What does the backward pass of a network cost, and which activations are kept for it?
 
 The equations of each part give the part's gradients. Additions between parts follow from which
-parts read an array: k readers give an array k gradients, which cost k - 1 additions an entry.
+parts read an array (a wire, of `schedule`): k readers give an array k gradients, which cost k - 1
+additions an entry.
 """
 
 from __future__ import annotations

@@ -307,6 +307,7 @@ class Answers:
 
 
 def _malformed(about: Answers) -> str:
+    """Why the equations of a form are malformed; "" if they are well-formed."""
     try:
         system_of(about.mixer, about.form, (), "training")
     except EquationError as reason:

@@ -1,6 +1,8 @@
 """What have decoder-only models in common: norms before each sublayer, a head over the vocabulary?
 
-A family's reader makes the blocks; `decoder` puts embedding, norm, head and loss around them.
+A family's reader makes the blocks, of parts (`Use`); `decoder` puts embedding, norm, head and loss
+around them. A field that no reader takes is refused: fields that change no count are added to
+`fields_read`.
 """
 
 from __future__ import annotations

@@ -94,6 +94,8 @@ def _common(c: Configuration) -> tuple[int, int]:
 
 
 def _decoder(c: Configuration, name: str, of: str, remark: str, **sizes: int) -> Description:
+    """Describe the network of the classes whose names begin with `name`; each layer has the mixer
+    `of`, which has the `sizes`. `remark` is a sentence for a reader."""
     norm = parts.rms_norm()
     biases = (*conv_bias(c, "use_conv_bias"), *map_biases(c, "use_bias"))
     layer = block(of, mixer(of, biases, **sizes), norm=norm)

@@ -270,6 +270,8 @@ def _kimi(c: Configuration, k: int, number: int) -> str:
 
 
 def _rg_lru(c: Configuration) -> Use:
+    """Make the part RG-LRU of RecurrentGemma; ModelError if its heads do not divide its
+    channels."""
     n = c.size("num_attention_heads")
     width = c.size_or_none("lru_width") or c.size("hidden_size")
     if width % n:

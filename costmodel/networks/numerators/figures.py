@@ -1,4 +1,8 @@
-"""Which figures of a model do formulas for a training step's operations read?"""
+"""Which figures of a model do formulas for a training step's operations read?
+
+The operations are split into terms, such as the products with weights of mixers or of the head, by
+which a formula is compared with the exact count.
+"""
 
 from __future__ import annotations
 
