@@ -384,6 +384,7 @@ def explain(
     from costmodel.networks.answers import NetworkMixer
     from costmodel.networks.network import Network
     from costmodel.networks.part_costs import Counting
+    from costmodel.prediction.columns import form_executed
     from costmodel.program.chosen_sizes import (
         given_sizes,
         listed,
@@ -431,12 +432,12 @@ def explain(
     names = symbol_names(symbols, [found, other], explained=True)
     counting = trained(read_convention(convention), wanted, recompute, only, loss, optimiser)
 
-    def about(mixer: Mixer, form: str) -> Explanation:
+    def about(mixer: Mixer, form: str, its_phases: Sequence[str] = wanted) -> Explanation:
         """The explanation of a mixer in a form, at the one value of each size."""
-        at = one_combination(mixer, given, found, other)
+        at, shown = one_combination(mixer, given, found, other), tuple(its_phases)
         whole = full or format_ != SCREEN
         return Explanation(
-            mixer, form, wanted, at, counting, names, optimiser, whole, on, dtypes, impl
+            mixer, form, shown, at, counting, names, optimiser, whole, on, dtypes, impl
         )
 
     if its:
@@ -444,8 +445,15 @@ def explain(
         fixed = {size: value for size, (value,) in listed(given).items()}
         document = Document(Differences(one, two, symbolic, fixed, ties(given)).parts)
     else:
-        named = tuple(found.forms) if form == "all" else (form or found.default_form,)
-        explained = [about(found, name) for name in named]
+        explained = [
+            about(found, name) for name in (found.forms if form == "all" else (form,)) if name
+        ]
+        if not explained:  # of a module, the form that the module executes in each phase
+            executed: dict[str, list[str]] = {}
+            for each_phase in wanted:
+                own_form = form_executed(found, impl, each_phase) if impl else ""
+                executed.setdefault(own_form or found.default_form, []).append(each_phase)
+            explained = [about(found, *each) for each in executed.items()]
         document = Document(lambda: [part for one in explained for part in one.parts()])
     show(document, format_, output, force, context, names=names)
 

@@ -70,7 +70,7 @@ def among_kernels(families: Mapping[str, Any]) -> dict[str, Any]:
     shares = {}
     for path in sorted(data_dir("measured").glob("*/*.toml")):
         own = read_board(path)
-        fit = fitted_elsewhere(family.name, own.name, read_fits(families))
+        fit = fitted_elsewhere(family.name, own.chip, read_fits(families))
         if fit and "kernel_time" in own.figures:
             shares[own.name] = own["kernel_time"] / (fit.constants["start"] * 1e-6)
     share = float(np.mean(list(shares.values())))

@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING
 from costmodel.prediction import columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from costmodel.prediction.layers import Step
-    from costmodel.questions.question import Case
+    from costmodel.prediction.columns import Modules
     from profiler.commands.in_python import measure as measure
     from profiler.tracing import trace as trace
 
@@ -39,11 +36,11 @@ if not TYPE_CHECKING:
         return getattr(import_module(PLACES[name]), name)
 
 
-def _steps(case: Case) -> tuple[str, Sequence[Step]]:
-    """The predicted operations of a case's module (`profiler/reconcile/unmeasured.py`)."""
-    from profiler.reconcile.unmeasured import steps
+def _modules() -> Modules:
+    """What modules dispatch, with predicted times."""
+    from profiler.reconcile import unmeasured
 
-    return steps(case)
+    return unmeasured
 
 
-columns.OF_MODULES[:] = [_steps]
+columns.OF_MODULES[:] = [_modules]

@@ -117,11 +117,11 @@ def along_l(
 
 
 def with_rates(**rates: float) -> Board:
-    """A board with these figures, measured: `matrix_fp32` for `matrix.fp32`."""
+    """A CPU with these figures, measured: `matrix_fp32` for `matrix.fp32`."""
     kinds = {f"{kind}_": f"{kind}." for kind in BY_DTYPE}
     figures = {}
     for name, rate in rates.items():
         for start, own in kinds.items():
             name = name.replace(start, own)
         figures[name] = Figure(rate, "measured", "a test")
-    return Board("mine", "Mine", figures=figures)
+    return Board("mine", "Mine", figures=figures, kind="cpu")

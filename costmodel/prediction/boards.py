@@ -1,6 +1,7 @@
 """Boards as data: the figures of a GPU that predictions need, each with its source.
 
-A board is a TOML file: its `name`, other names (`aliases`), and groups of `figures`. A group has a
+A board is a TOML file: its `name`, other names (`aliases`), its `kind` (gpu, unless the file says
+cpu), and groups of `figures`. A group has a
 `label` (such as datasheet), a `source`, and figures in base units: operations a second of the
 matrix and vector units by dtype and of the special functions, bytes, bytes a second, seconds,
 hertz, watts.
@@ -13,11 +14,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from costmodel.data import data_dir, read_data
 from costmodel.errors import BoardError
+from costmodel.questions.question import BYTES
 
 UNITS = {
     "matrix": "FLOP/s",
@@ -57,7 +60,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
 """Unit -> the least and the largest figure that some board may have. A figure in another unit, such
 as 3.35 for TB/s, lies outside."""
 BY_DTYPE = ("matrix", "narrow", "vector")
-DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32", "fp64")
+GPU, CPU = KINDS = ("gpu", "cpu")
+"""The kinds of boards. Times of kernels are those of a GPU."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,15 @@ class Board:
     aliases: tuple[str, ...] = ()
     figures: Mapping[str, Figure] = field(default_factory=dict)
     path: str = ""
+    kind: str = GPU
+
+    @property
+    def chip(self) -> str:
+        """The name of the board in `tables/devices/` that has this board's title as its title or
+        alias, else the title: of a renamed copy of a file, the same as of the file. Constants that
+        were fitted on this board predict no time of it."""
+        shipped = _shipped().get(_plain(self.title))
+        return self.title if shipped is None else shipped.name
 
     @property
     def path_shown(self) -> str:
@@ -105,17 +118,22 @@ class Board:
         if name not in self.figures:
             where = f"add it to {self.path_shown}"
             if name == "sms":
-                where = (
-                    "times of kernels are those of a GPU; on a CPU, table and reconcile --board "
-                    "predict the operations of modules"
-                )
+                where += f', or write kind = "{CPU}" there if the board is a CPU'
             raise BoardError(f"board {self.name} has no figure '{name}': {where}")
         return self.figures[name].value
 
+    def refuse_cpu(self) -> None:
+        """Raise BoardError for a CPU, of which no time of a GPU's kernel is predicted."""
+        if self.kind == CPU:
+            raise BoardError(
+                f"board {self.name} is a CPU, and times of kernels are those of a GPU; on a CPU, "
+                "table and reconcile --board predict the operations of modules"
+            )
+
 
 def board(name: str, folder: Path | None = None) -> Board:
-    """The board (a GPU as data) with a name or alias, or that of a file `NAME.toml`. Capitals and
-    small letters are equal in names, and so are blanks, hyphens and underscores.
+    """The board (a GPU as data) with a name, title or alias, or that of a file `NAME.toml`.
+    Capitals and small letters are equal in names; blanks, hyphens and underscores do not count.
 
     Args:
         folder: a folder of boards that is looked through before `tables/devices/`.
@@ -125,29 +143,38 @@ def board(name: str, folder: Path | None = None) -> Board:
 
     >>> board("h100")["sms"]
     132.0
+    >>> board("RTX4090").name
+    'rtx_4090'
     """
     if name.endswith(".toml"):
         return read_board(Path(name))
-    found: dict[str, Board] = {}
-    for place in (folder, data_dir("devices")):
-        for path in sorted(place.glob("*.toml")) if place else ():
-            one = read_board(path)
-            for own in (one.name, *one.aliases):
-                found.setdefault(_plain(own), one)
-    typed = _plain(name)
+    found, typed = {**_shipped(), **(_boards(folder) if folder else {})}, _plain(name)
     if typed not in found:
-        near = get_close_matches(typed, found, 1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
+        names = {_plain(own): own for one in found.values() for own in (one.name, *one.aliases)}
+        near = get_close_matches(typed, names, 1)
+        hint = f"did you mean '{names[near[0]]}'? " if near else ""
+        known = sorted({one.name for one in found.values()})
         raise BoardError(
-            f"no board '{name}': {hint}expected one of {', '.join(sorted(found))}, or a file "
-            "BOARD.toml"
+            f"no board '{name}': {hint}expected one of {', '.join(known)}, or a file BOARD.toml"
         )
     return found[typed]
 
 
+@cache
+def _shipped() -> Mapping[str, Board]:
+    """The boards of `tables/devices/`, as `_boards` has them."""
+    return _boards(data_dir("devices"))
+
+
+def _boards(folder: Path) -> Mapping[str, Board]:
+    """Each name, title and alias of the boards in a folder, as `_plain` writes it -> the board."""
+    read = [read_board(path) for path in sorted(folder.glob("*.toml"))]
+    return {_plain(own): one for one in read for own in (*one.aliases, one.title, one.name)}
+
+
 def _plain(name: str) -> str:
-    """A board's name in small letters, with underscores."""
-    return re.sub("[ -]", "_", name.lower())
+    """A board's name in small letters, without blanks, hyphens and underscores."""
+    return re.sub("[ _-]", "", name.lower())
 
 
 def read_board(path: Path) -> Board:
@@ -160,12 +187,14 @@ def read_board(path: Path) -> Board:
         read = read_data(path)
     except ValueError as error:
         raise BoardError(f"{path}: {error}") from None
-    known = {"name": str, "aliases": list, "figures": list}
+    known = {"name": str, "aliases": list, "kind": str, "figures": list}
     if not isinstance(read, dict) or not isinstance(read.get("figures"), list):
         raise BoardError(f"{path}: expected groups of figures, [[figures]], with label and source")
     for key, value in read.items():
         if not isinstance(value, known.get(key, ())):
-            raise BoardError(f"{path}: expected the keys name, aliases and figures, got '{key}'")
+            raise BoardError(f"{path}: expected the keys {', '.join(known)}; got '{key}'")
+    if (kind := read.get("kind", GPU)) not in KINDS:
+        raise BoardError(f"{path}: expected kind = one of {', '.join(KINDS)}; got '{kind}'")
     figures: dict[str, Figure] = {}
     for group in read["figures"]:
         for name, figure in _figures(path, group):
@@ -174,7 +203,7 @@ def read_board(path: Path) -> Board:
             figures[name] = figure
     title = read.get("name", path.stem)
     aliases = tuple(str(alias) for alias in read.get("aliases", ()))
-    return Board(path.stem, title, aliases, figures, str(path))
+    return Board(path.stem, title, aliases, figures, str(path), kind)
 
 
 def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
@@ -198,8 +227,8 @@ def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
             raise BoardError(f"{path}: expected {what} for {key}, got {value!r}")
         for dtype, number in value.items() if by_dtype else (("", value),):
             name = f"{key}.{dtype}" if dtype else key
-            if by_dtype and dtype not in DTYPES:
-                raise BoardError(f"{path}: expected a dtype of {', '.join(DTYPES)}; got '{dtype}'")
+            if by_dtype and dtype not in BYTES:
+                raise BoardError(f"{path}: expected a dtype of {', '.join(BYTES)}; got '{dtype}'")
             if type(number) not in (int, float) or not 0 < number < float("inf"):
                 raise BoardError(f"{path}: {name} must be a positive number, got {number!r}")
             least, most = RANGES[unit := UNITS[key]]

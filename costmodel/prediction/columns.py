@@ -8,15 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, fsum, isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from costmodel.errors import BoardError, Unanswered
-from costmodel.prediction.boards import Board
+from costmodel.prediction.boards import CPU, GPU, Board
 from costmodel.questions.question import BYTES, Answer, Case, Dtypes, Figure, Whole
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.traffic import moved
 
 if TYPE_CHECKING:
+    from costmodel.language.equations import Mixer
     from costmodel.prediction.layers import Step
 
 NANO = 1e9
@@ -53,11 +54,14 @@ OF_BACKWARD = (
 """What the floor of a backward pass leaves out."""
 
 
-def limits(case: Case, bytes_moved: int | None = None) -> Mapping[str, float]:
+def limits(
+    case: Case, bytes_moved: int | None = None, kernels: int | None = None
+) -> Mapping[str, float]:
     """Limit -> the seconds of a call if this limit alone held: `products` (multiplications and
     additions) on the board's fastest unit for the dtype, `exponentials` on its special function
     units, `memory`: `bytes_moved` (default: the least) at its bandwidth, `span`: one level of
-    dependent operations a cycle.
+    dependent operations a cycle; and on a board with a `kernel_time`, `launches`: so many `kernels`
+    one after the other (default: those that the case's module launches; one without a module).
 
     Raises:
         Unanswered: no board, a figure that the board does not have, or an answer that is missing.
@@ -75,12 +79,17 @@ def limits(case: Case, bytes_moved: int | None = None) -> Mapping[str, float]:
     own = f"matrix.{dtype}"
     units = [name for name in (own, f"vector.{dtype}") if name in on.figures]
     # matrix units that take another type of this size, fp16 beside bf16, are faster than vectors
-    if any(BYTES[x] == BYTES[dtype] and f"matrix.{x}" in on.figures for x in BYTES):
+    others = [x for x in BYTES if f"matrix.{x}" in on.figures]
+    if not others or any(BYTES[x] == BYTES[dtype] for x in others):
         units.append(own)
     try:
+        launches = {}
+        if "kernel_time" in on.figures:
+            number = _launched(case) if kernels is None else kernels
+            launches["launches"] = number * on["kernel_time"]
         rate = max(on[name] for name in units or (own,))
         products = found["mul"] + found["add"]
-        return {
+        return launches | {
             "products": products / rate,
             "exponentials": found["exp"] / on["special"] if found["exp"] else 0.0,
             "memory": found["traffic"] / on["memory_bandwidth"],
@@ -88,6 +97,11 @@ def limits(case: Case, bytes_moved: int | None = None) -> Mapping[str, float]:
         }
     except BoardError as error:
         raise Unanswered(str(error)) from None
+
+
+def _launched(case: Case) -> int:
+    """The kernels that a case's module launches; one without a module; errors as for `steps`."""
+    return OF_MODULES[0]().launched(case) if case.implementation and OF_MODULES else 1
 
 
 def floor(case: Case) -> Answer:
@@ -101,17 +115,35 @@ def bound(case: Case) -> Answer:
     return max(found, key=lambda name: found[name])
 
 
-OF_MODULES: list[Callable[[Case], tuple[str, Sequence[Step]]]] = []
-"""The function that returns, for a case, the name of a module that implements the case's form, and
-the operations that the module dispatches, with predicted times; none before `import profiler`."""
+class Modules(Protocol):
+    """What the modules of mixers dispatch."""
+
+    def steps(self, case: Case) -> tuple[str, Sequence[Step]]:
+        """(a module of the case's mixer, the operations that it dispatches, with predicted
+        times)."""
+
+    def launched(self, case: Case) -> int:
+        """The number of kernels that the module launches that the case names."""
+
+    def form_executed(self, mixer: Mixer, implementation: str, phase: str) -> str:
+        """The form that a mixer's module executes in a phase; "" if there is none."""
+
+
+OF_MODULES: list[Callable[[], Modules]] = []
+"""The function that returns what modules dispatch; none before `import profiler`."""
+
+
+def form_executed(mixer: Mixer, implementation: str, phase: str) -> str:
+    """The form that a mixer's module executes in a phase; "" if there is no such module, or before
+    `import profiler`."""
+    return OF_MODULES[0]().form_executed(mixer, implementation, phase) if OF_MODULES else ""
 
 
 @lru_cache(maxsize=4096)
 def steps(case: Case) -> tuple[str, Sequence[Step]]:
     """(implementation, the calls that a mixer makes on the case's board, with predicted times): the
     calls of kernels for implementation "", else the operations that this module dispatches. Kernels
-    are taken where they are known, the board is a GPU (it has multiprocessors, `sms`), and the case
-    names no implementation.
+    are taken where they are known, the board is a GPU, and the case names no implementation.
 
     Raises:
         Unanswered: a size is a letter, no board is given, or a kernel, module or figure is not
@@ -125,7 +157,7 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.layers import NoKernel, predicted_steps
 
-    gpu = "sms" in on.figures or not OF_MODULES
+    gpu = on.kind == GPU or not OF_MODULES
     try:
         if gpu and not case.implementation:
             return "", predicted_steps(case, on)
@@ -137,12 +169,12 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
         if not OF_MODULES:
             raise
         try:
-            return OF_MODULES[0](case)
+            return OF_MODULES[0]().steps(case)
         except Unanswered as other:
             raise Unanswered(f"{reason}; {other}") from None
     except BoardError as error:
         raise Unanswered(str(error)) from None
-    return OF_MODULES[0](case)
+    return OF_MODULES[0]().steps(case)
 
 
 def together(case: Case) -> Mapping[str, float]:
@@ -173,7 +205,7 @@ def prediction_sentences(case: Case) -> Iterator[str]:
     each = ", ".join(f"{step.kernel} {1e6 * step.seconds:.4g} us" for step in found)
     low, seconds, high = (1e6 * number for number in together(case).values())
     within = "" if isnan(low) else f", nine of ten between {low:.4g} and {high:.4g} us"
-    by = f" of the module {module}" if module else ""
+    by = f" of the module {_named(module, case)}" if module else ""
     yield f"predicted {seconds:.4g} us{by}{within}: {each}"
     ends = ("joules", "joules_low", "joules_high")
     joules, least, most = (fsum(getattr(step, end) for step in found) for end in ends)
@@ -187,7 +219,7 @@ def prediction_sentences(case: Case) -> Iterator[str]:
     kernels = (step.like or step.kernel for step in found)
     families = {family.name: family for name in kernels if (family := family_of(name, ""))}
     for family in families.values():
-        by = constants_in_words(family, board_of(case).name)
+        by = constants_in_words(family, board_of(case).chip)
         yield f"constants of {family.name}, {by}. {meanings(family)}"
     if module and "kernel_time" not in board_of(case).figures:
         share, boards = among_kernels()
@@ -202,8 +234,9 @@ def _known(number: float, case: Case, what: str) -> float:
     the board lacks a figure."""
     if isnan(number):
         on = board_of(case)
-        dtype = (case.dtypes or Dtypes()).name_of("activations")
-        missing = next(x for x in ("sms", f"matrix.{dtype}") if x not in on.figures)
+        if on.kind == CPU:
+            raise Unanswered(f"board {on.name} is a CPU, of which the {what} is not predicted")
+        missing = f"matrix.{(case.dtypes or Dtypes()).name_of('activations')}"
         raise Unanswered(
             f"board {on.name} has no figure '{missing}', which the {what} of an operation needs"
         )
@@ -250,10 +283,16 @@ def energy(end: str) -> Figure:
     )
 
 
+def _named(module: str, case: Case) -> str:
+    """The name of a module, with the form that it executes where this is not the case's."""
+    form = form_executed(case.mixer, module, case.phase)
+    return module if form == case.form else f"{module} in its form {form}"
+
+
 def predicted_by(case: Case) -> str:
-    """What a prediction is of: `kernels`, or the name of the module whose operations are
-    predicted."""
-    return steps(case)[0] or "kernels"
+    """What a prediction is of: `kernels`, or the module whose operations are predicted."""
+    module = steps(case)[0]
+    return _named(module, case) if module else "kernels"
 
 
 COLUMNS: Mapping[str, Figure] = {
@@ -293,8 +332,11 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
         yield (
             "floor: each of products at the fastest unit's dense peak, compulsory bytes at the "
             "memory's bandwidth, exponentials on the special function units, and the span at one "
-            "level a cycle takes a time alone; the longest is the floor, and its name the bound"
+            "level a cycle takes a time alone; so do, on a board with a kernel_time, the launches "
+            "of one kernel, or of those of the module that --impl names; the longest is the floor, "
+            "and its name the bound"
         )
+        yield from _lacking(on, cases, {"matrix": STANDS_IN["matrix"]})
         if any(case.phase == "backward" for case in cases):
             yield OF_BACKWARD
     if not any(name.startswith("predicted") for name in shown):
@@ -304,7 +346,7 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     for case in cases:
         with suppress(Unanswered):
             if module := steps(case)[0]:
-                of_modules[f"{case.mixer.name} {module}"] = None
+                of_modules[f"{case.mixer.name} {_named(module, case)}"] = None
             else:
                 of_kernels[case.mixer.name] = None
     kinds = {"the kernels of": of_kernels, "the modules": of_modules}
@@ -316,11 +358,39 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             "kernels of one implementation; operations between them, which compilers fuse, take no "
             "time; none is below the floor"
         )
+        yield from _lacking(on, cases, {"capability": "FlashAttention 3 or later"})
     if of_modules:
         yield (
             "modules: the operations that torch dispatches, one after the other, without the "
             "host's launches, as reconcile --board predicts them, of the module of the row's form "
-            "that takes the least time unless --impl names one (--form all shows each form); their "
-            "intervals may begin below the floor, which is that of the equations; on a board "
-            "without sms, a CPU, whose last cache serves repeated calls, so may the times"
+            "that takes the least time (where none of the default form has a time, of a module of "
+            "another form) unless --impl names one, whose form is then the row's; their intervals "
+            "may begin below the floor, which is that of the equations; on a CPU, whose last cache "
+            "serves repeated calls, so may the times"
         )
+        yield from _lacking(on, cases, STANDS_IN)
+
+
+STANDS_IN: Mapping[str, str] = {
+    "kernel_time": "constants fitted to other boards",
+    "matrix": "the vector units",
+    "narrow": "matrix",
+    "l2_bandwidth": "memory_bandwidth",
+    "allocation": "memory_bandwidth",
+    "selection": "no time",
+}
+"""Figure -> what stands in for it in the times of modules on a board whose file lacks it."""
+
+
+def _lacking(on: Board, cases: Sequence[Case], figures: Mapping[str, str]) -> Iterator[str]:
+    """Yield the sentence that names those of `figures` that a board lacks in the element type of
+    the cases, and what stands in for each; none if it lacks none."""
+    dtype = next(case.dtypes or Dtypes() for case in cases).name_of("activations")
+    lacking = {
+        name: instead
+        for name, instead in figures.items()
+        if not {name, f"{name}.{dtype}"} & {*on.figures}
+    }
+    if lacking:
+        each = ", ".join(f"{name} ({instead})" for name, instead in lacking.items())
+        yield f"not among the figures of {on.name} in {dtype}, with what stands in: {each}"

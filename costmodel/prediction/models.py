@@ -177,7 +177,7 @@ class Predicted:
         found = dict(limits(case, moved))
         family = family_of(SMALL, "")
         assert family is not None, SMALL
-        constants = fit_for(family, self.on.name).constants
+        constants = fit_for(family, self.on.chip).constants
         moving = found | {"memory": found["memory"] / constants["bandwidth"]}
         seconds = constants["start"] * 1e-6 + max(moving.values())
         joules = float("nan")

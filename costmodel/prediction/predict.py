@@ -170,7 +170,8 @@ def predict(calls: Calls, on: Board, source: str = "", *, repeated: bool = False
             f"no time is predicted of {calls.kernel} by '{source}': the families are "
             f"{', '.join(BY_NAME)}"
         )
-    fit = fit_for(family, on.name)
+    on.refuse_cpu()
+    fit = fit_for(family, on.chip)
     least = calls.arithmetic(on) if repeated else calls.roofline(on)
     fitted = family.seconds(fit.constants, calls, on)
     below, above = fit.interval

@@ -26,7 +26,7 @@ from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE, DEFAULT, builtin, groups, names
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.boards import Board
-from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
+from costmodel.prediction.columns import COLUMNS as OF_A_BOARD, form_executed
 from costmodel.program.chosen_sizes import (
     Given,
     combinations,
@@ -308,7 +308,10 @@ def table(request: Request) -> Table:
         )
     found = {}
     for phase in request.phases:
-        found[phase] = [row for each in forms for row in _rows(*each, phase, request, left_out)]
+        of_phase = dict.fromkeys(
+            (mixer, _executed(mixer, form, phase, request)) for mixer, form in forms
+        )
+        found[phase] = [row for each in of_phase for row in _rows(*each, phase, request, left_out)]
         if not found[phase]:
             raise SizeError([*left_out][-1])
         if all(row.malformed for row in found[phase]):
@@ -319,6 +322,15 @@ def table(request: Request) -> Table:
         rows = _sorted(rows, request) if request.sort else rows
         blocks.append(Block(phase, tuple(rows), _columns(rows, phase, request)))
     return Table(request, tuple(blocks), tuple(left_out))
+
+
+def _executed(mixer: Mixer, form: str, phase: str, request: Request) -> str:
+    """The form of a mixer's row in a phase: that of the module whose time is asked for, if the
+    mixer has this module and neither request nor name names a form; else `form`."""
+    named = request.form or {*request.own.get(mixer, (None,))} != {None}
+    if named or not request.implementation:
+        return form
+    return form_executed(mixer, request.implementation, phase) or form
 
 
 MANY = 16

@@ -93,6 +93,7 @@ def calibrate(
     """Measure what this machine reaches, and write a file that --board takes."""
     import torch
 
+    from costmodel.prediction.boards import CPU, GPU
     from profiler.host.board_file import MOST_SECONDS, Within, from_system, measured, text
     from profiler.host.device import device_name, on_device
     from profiler.host.system import Host
@@ -110,5 +111,6 @@ def calibrate(
         if not figures:
             raise Failed
         name, said = from_system(place, Host())
-        path.write_text(text(name, [*figures, *said]), encoding="utf-8")
+        kind = CPU if place.type == "cpu" else GPU
+        path.write_text(text(name, kind, [*figures, *said]), encoding="utf-8")
     sys.stderr.write(harmless(f"wrote {output}\n"))

@@ -107,7 +107,7 @@ def plot(
     from costmodel.backwards.figures import usual_size
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.program.phases import PHASES, phase_name
-    from profiler.plots.drawing import FORMATS, write
+    from profiler.plots.drawing import FORMATS, shortened, write
     from profiler.plots.kinds import KINDS, OfMixers, OfRecords
     from profiler.plots.measured import PlotSelection
     from profiler.sweep.session import recorded
@@ -147,6 +147,7 @@ def plot(
             on_board(board),
         )  # fmt: skip
         picture = found.values(asked)
+    picture = shortened(picture)
     with written_whole(output) as path:
         write(picture, found.draw, path, wide)
     told(picture.missing)

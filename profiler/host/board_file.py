@@ -1,13 +1,15 @@
 """The figures of the machine at hand, measured, as the file of a board: `costmodel calibrate`.
 
 Rates are those of `meters.ceilings`. What the system says of cores, caches and memory stands
-beside them under its own label. A CPU has no multiprocessors, so its file has no `sms`, and no time
-of a GPU's kernel is predicted on a CPU.
+beside them under its own label. The file of a CPU says so (`kind = "cpu"`), and no time of a GPU's
+kernel is predicted on a CPU. Other programs and other machines may share a CPU's last cache, so
+that its size is measured: the largest matrix that products of one row read quickly.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,9 +47,9 @@ from profiler.records.grades import INTERRUPTED, ONE_SAMPLE, ONE_THREAD
 from profiler.records.reading import Measured, Reading, Unavailable
 
 MOST_SECONDS = 60.0
-CALLS = 45
+CALLS = 50
 """About how many calls are timed: products of a few sides, elementwise operations on a few sizes,
-each in two element types, traffic, and ordinary calls."""
+each in two element types, traffic, ordinary calls, and products of one row."""
 TYPES = ("fp32", "bf16")
 CHAIN = 64
 """Additions of one entry, one after the other, in a timed call."""
@@ -117,6 +119,27 @@ def chained_additions(place: torch.device, timing: Callable[..., Measured]) -> M
     return of_the_work(timing(chain, device=place, **graph))
 
 
+def cache_held(place: torch.device, timing: Callable[..., Measured]) -> Figure | Unavailable:
+    """The bytes of the last cache that a CPU's programs have for themselves: the largest of five
+    matrices, from a sixteenth of the cache's size to all of it, that a product of one row reads at
+    half or more of the fastest rate, each by its median sample."""
+    try:
+        size, source = cache_bytes(place)
+    except CacheError as error:
+        return Unavailable(str(error))
+    rates: dict[int, float] = {}
+    for share in (16, 8, 4, 2, 1):
+        side = int((size / share / 4) ** 0.5)
+        matrix, row = torch.ones(side, side), torch.ones(side)
+        found = of_the_work(timing(lambda m=matrix, x=row: torch.mv(m, x), device=place))
+        if isinstance(found, Unavailable):
+            return found
+        rates[size // share] = side**2 / statistics.median(found.samples)
+    held = max(bytes_ for bytes_, rate in rates.items() if rate >= max(rates.values()) / 2)
+    said = f"products of one row with matrices of {size // 16:,} to {size:,} B ({source})"
+    return Figure("l2_bytes", held, MEASURED, f"costmodel calibrate: {said}")
+
+
 def measured(
     place: torch.device, timing: Callable[..., Measured]
 ) -> tuple[list[Figure], dict[str, str]]:
@@ -135,6 +158,12 @@ def measured(
         facts = [f"{CHAIN} additions of one entry{replayed}", *_labels(chain)]
         source = f"costmodel calibrate: {'; '.join(facts)}"
         figures.append(Figure("kernel_time", chain.value / CHAIN, MEASURED, source))
+    if place.type == "cpu":
+        held = cache_held(place, timing)
+        if isinstance(held, Figure):
+            figures.append(held)
+        else:
+            missing["l2_bytes"] = held.reason
     rates = {
         **moving(place, timing),
         **ordinary(place, {dtype: DTYPES[dtype] for dtype in TYPES}, timing),
@@ -198,11 +227,11 @@ def from_system(place: torch.device, host: Host) -> tuple[str, list[Figure]]:
     return name, figures
 
 
-def text(name: str, figures: list[Figure]) -> str:
-    """The text of a board's file (TOML) with these figures, in the form of the files in
-    `tables/devices`."""
-    lines = [f"name = {json.dumps(name)}"]
-    for one in figures:
+def text(name: str, kind: str, figures: list[Figure]) -> str:
+    """The text of the file (TOML) of a board, its kind being gpu or cpu, with these figures, in the
+    form of the files in `tables/devices`; of two figures of one name, the first."""
+    lines = [f"name = {json.dumps(name)}", f'kind = "{kind}"']
+    for one in {one.name: one for one in reversed(figures)}.values():
         group, _, dtype = one.name.partition(".")
         value = f"{{ {dtype} = {one.value:.4e} }}" if dtype else f"{one.value:.4e}"
         lines += ["", "[[figures]]", f'label = "{one.label}"', f"source = {json.dumps(one.source)}"]

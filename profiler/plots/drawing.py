@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from profiler.plots.picture import SIZES, Axis, Bar, Line, Panel, Picture
-from profiler.records.reading import MeasureError
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -116,6 +116,19 @@ class Look:
         }
 
 
+def shortened(picture: Picture) -> Picture:
+    """The picture with the first `MOST` of its panels; a sentence of `missing` says so where there
+    are more."""
+    number = len(picture.panels)
+    if number <= MOST:
+        return picture
+    said = (
+        f"drawn are the first {MOST} of {number} panels: for others, name mixers and sizes, or "
+        "choose records by --only, --phase, --dtype or --over"
+    )
+    return replace(picture, panels=picture.panels[:MOST], missing=(*picture.missing, said))
+
+
 def write(picture: Picture, draw: Draw, output: Path, width: float | None = None) -> None:
     """Write a figure to a file, whose suffix is one of `FORMATS`.
 
@@ -124,15 +137,7 @@ def write(picture: Picture, draw: Draw, output: Path, width: float | None = None
         width: inches; by default as many panels side by side as make the longer side shortest.
 
     Equal pictures give equal files, byte by byte, with one version of matplotlib.
-
-    Raises:
-        MeasureError: more panels than a figure holds.
     """
-    if len(picture.panels) > MOST:
-        raise MeasureError(
-            f"a figure holds at most {MOST} panels, not {len(picture.panels)}: name fewer "
-            "mixers or sizes, or choose records by --over, --phase, --dtype or --only"
-        )
     import matplotlib as mpl
 
     suffix = output.suffix.lower().lstrip(".")

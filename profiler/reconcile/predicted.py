@@ -5,18 +5,22 @@ a board that was measured (`costmodel calibrate`), each call of an operation tak
 time of a kernel (`kernel_time`) and then the longest of these times, as work begins when the kernel
 has begun:
 
-- Arithmetic. Products of matrices run at the rate of narrow matrices, as mixers multiply them;
-  exponentials at their own rate; others one by one, at half of the rate of multiply-adds.
+- Arithmetic. Products of matrices run at the rate of narrow matrices, as mixers multiply them, and
+  on a CPU, where they have one row, at the rate of multiply-adds, as no entry of their matrices is
+  used again; exponentials at their own rate; others one by one, at half of the rate of
+  multiply-adds.
 - Movement. The bytes of operands and result move through the last cache; the bytes of a call that
-  exceed the cache move through the memory, those of the result as bytes of a new array. An
+  exceed the cache move through the memory, those of the result as bytes of a new array. Where the
+  operands of all products of a call exceed a CPU's cache, as the weights of a layer may on one new
+  token, each product reads them from the memory. An
   operation that torch makes of a copy and of itself in place (`COPIED_FIRST`) is two calls.
 - Entries that an operation takes one by one, as it chooses or sums them, at their rate.
 
-On a GPU (a board with `sms`), a product of two matrices takes the time of the family of matrix
-products (`costmodel/prediction/families.py`) instead: a multiprocessor loads the inner dimension
-step after step, which takes longer than a weight's bytes where a product has few rows. For example,
-one row times 2048 by 2048 weights takes 6.7 us on H100, and one row times 2048 by 256 weights, an
-eighth of the bytes, 5.2 us (published calls).
+On a GPU (a board whose file does not say `kind = "cpu"`), a product of two matrices takes the time
+of the family of matrix products (`costmodel/prediction/families.py`) instead: a multiprocessor
+loads the inner dimension step after step, which takes longer than a weight's bytes where a product
+has few rows. For example, one row times 2048 by 2048 weights takes 6.7 us on H100, and one row
+times 2048 by 256 weights, an eighth of the bytes, 5.2 us (published calls).
 
 Of a GPU that is known by its datasheet alone, constants that were fitted to published calls stand
 for what the datasheet leaves out: the launch of a small kernel (`families.SMALL`), of which a share
@@ -39,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from costmodel.errors import BoardError, Unanswered
-from costmodel.prediction.boards import Board
+from costmodel.prediction.boards import CPU, GPU, Board
 from costmodel.prediction.calls import Calls, Counted
 from costmodel.prediction.columns import NO_BOARD
 from costmodel.prediction.families import SMALL, family_of
@@ -114,15 +118,34 @@ def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
             "the record does not hold the work of each operation of torch: measure again"
         )
     try:
-        found = [step_of(name, op, dtype, on) for name, op in dispatch["by_op"].items()]
+        by_op = dispatch["by_op"]
+        found = [
+            step_of(name, op, dtype, on, streamed=streamed(by_op, on)) for name, op in by_op.items()
+        ]
     except BoardError as reason:
         raise Unanswered(str(reason)) from None
     return [step for step in found if step is not None]
 
 
-def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | None:
+def streamed(by_op: Mapping[str, Mapping[str, Any]], on: Board) -> bool:
+    """Whether a CPU's last cache holds less than the operands of all products of matrices among the
+    operations `by_op` of a call, so that each call reads them from the memory."""
+    names = [name for name in by_op if _plain(name) in PRODUCTS]
+    read: int = sum(by_op[name]["bytes_read"] for name in names)
+    return on.kind == CPU and bool(names) and read > on["l2_bytes"]
+
+
+def _plain(name: str) -> str:
+    """The name of an operation, out of place: `mm` of `aten::mm`."""
+    return name.removeprefix("aten::").removesuffix("_")
+
+
+def step_of(
+    name: str, op: Mapping[str, Any], dtype: str, on: Board, *, streamed: bool = False
+) -> Step | None:
     """All calls of one operation of torch (`aten::mm`) on a board; None for a view. `op`: the
-    totals of these calls, a `DispatchedOperation` as JSON values.
+    totals of these calls, a `DispatchedOperation` as JSON values; `streamed`: whether products read
+    their operands from the memory.
 
     Raises:
         BoardError: the board has no figure that is needed.
@@ -140,21 +163,27 @@ def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | N
     if fitted := _of_fitted_products(named, operation, op, calls, dtype, on):
         return fitted
     products = ops["mul"] + ops["add"] if operation in PRODUCTS else 0
+    one_row = _of_one_row(op) if on.kind == CPU else 0
     counted = (np.array([x / calls]) for x in (products, ops["exp"], moved))
     own = Counted("", {}, dtype, counted=Work(*counted))
-    small = _fit(SMALL, on) if "sms" in on.figures else None
+    small = _fit(SMALL, on) if on.kind == GPU else None
     by_datasheet = small is not None and "kernel_time" not in on.figures
     arithmetic = _arithmetic_s(operation, ops, dtype, on, by_datasheet=by_datasheet)
     movement = _movement_s(op, moved, calls, on)
+    if one_row:
+        arithmetic = max(arithmetic, one_row / on[f"vector.{dtype}"])
+    if streamed and products:
+        movement = max(movement, op["bytes_read"] / on["memory_bandwidth"])
     one_by_one = 0.0
     if operation in ONE_BY_ONE and "selection" in on.figures:
         one_by_one = float(op["bytes_written"]) / BYTES[dtype] / on["selection"]
     # at least, expected and at most
-    starts = np.full(3, on["kernel_time"] if "kernel_time" in on.figures else 0.0)
     if small is not None and by_datasheet:
         starts = small.constants["start"] * 1e-6 * np.array([0, among_kernels()[0], 1])
         movement /= small.constants["bandwidth"]
-    elif small is not None:  # some kernels start as if alone
+    else:
+        starts = np.full(3, on["kernel_time"])
+    if small is not None and not by_datasheet:  # some kernels start as if alone
         starts[2] = max(starts[2], small.constants["start"] * 1e-6)
     low, high = (np.nan, np.nan) if small is None else small.interval
     taken = starts + max(arithmetic, movement, one_by_one) / calls
@@ -165,13 +194,24 @@ def step_of(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step | N
     return _step(named, SMALL, np.array([calls]), own, one, on)
 
 
+def _of_one_row(op: Mapping[str, Any]) -> float:
+    """The multiplications and additions of those products of an operation that have one row or one
+    column."""
+    found: float = sum(
+        batch * rows * columns * (2 * terms - 1) * times
+        for batch, rows, columns, terms, times in op.get("products", ())
+        if 1 in (rows, columns)
+    )
+    return found
+
+
 def _of_fitted_products(
     named: str, operation: str, op: Mapping[str, Any], calls: int, dtype: str, on: Board
 ) -> Step | None:
     """The step `named` of products of matrices on a GPU, by the fitted family of these products:
     shape by shape, or by the average shape of `calls` calls where a record has no shapes. None for
     another operation or board, and for a type without a fit."""
-    if dtype not in FITTED or "sms" not in on.figures:
+    if dtype not in FITTED or on.kind != GPU:
         return None
     if shapes := op.get("products", ()):
         batch, rows, columns, terms, times = np.array(shapes, dtype=float).T
@@ -224,12 +264,12 @@ def _fit(kernel: str, on: Board) -> Fit:
     """The constants of a kernel's family for a board; BoardError if there are none."""
     family = family_of(kernel, "")
     assert family is not None, kernel
-    return fit_for(family, on.name)
+    return fit_for(family, on.chip)
 
 
 def _has_power(dtype: str, on: Board) -> bool:
     """Whether a board has the figures from which its power follows."""
-    return {"power_limit", "sms", f"matrix.{dtype}"} <= {*on.figures}
+    return on.kind == GPU and {"power_limit", f"matrix.{dtype}"} <= {*on.figures}
 
 
 def _step(named: str, like: str, calls: Floats, work: Calls, each: Prediction, on: Board) -> Step:

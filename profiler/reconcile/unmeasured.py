@@ -4,9 +4,9 @@ run? The module is called on torch's meta device, on tensors that have shapes an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import fsum, inf
+from math import fsum
 from typing import Any
 
 import torch
@@ -38,13 +38,60 @@ MOST = 50_000
 def steps(case: Case) -> tuple[str, Sequence[Step]]:
     """(implementation, the operations that it dispatches with their predicted times): of a mixer's
     module that executes the case's form, on the case's board; the one that the case names, else the
-    one that takes the least time.
+    one that takes the least time. Where no module that executes the mixer's default form has a
+    time, the module of another form that takes the least time stands in.
 
     Raises:
         Unanswered: there is no such module, it cannot be called without values, dispatches more
-            than `MOST` operations, or an operation has no predicted time. The message names the
-            forms whose modules have a time.
+            than `MOST` operations, or an operation has no predicted time.
     """
+    reasons: list[Unanswered] = []
+    try:
+        candidates = executing(case)
+        modules = _modules(case)
+    except ValueError as error:
+        raise Unanswered(str(error)) from None
+    others = (
+        [one for one in modules if one not in candidates and form_of(one, case.phase)]
+        if case.form == case.mixer.default_form
+        else []
+    )
+    for group in (candidates, others):
+        found: dict[str, Sequence[Step]] = {}
+        for one in group:
+            try:
+                by_op, dtype = _counted(case, one)
+                found[one.name] = predicted.steps(by_op, dtype, board_of(case))
+            except Unanswered as reason:
+                reasons.append(reason)
+        if found:
+            best = min(found, key=lambda name: fsum(step.seconds for step in found[name]))
+            return best, found[best]
+    raise reasons[0]
+
+
+def launched(case: Case) -> int:
+    """The number of kernels that the module named by a case launches; errors as for `steps`."""
+    try:
+        (module,) = executing(case)
+    except ValueError as error:
+        raise Unanswered(str(error)) from None
+    number: int = _counted(case, module)[0]["launched"]
+    return number
+
+
+def form_executed(mixer: Mixer, implementation: str, phase: str) -> str:
+    """The form that a mixer's module executes in a phase; "" if the mixer has no such module, or
+    the module executes none there."""
+    try:
+        return form_of(implementation_of(mixer, implementation), phase)
+    except ValueError:
+        return ""
+
+
+def _counted(case: Case, module: Implementation) -> tuple[Mapping[str, Any], str]:
+    """(the counts of the operations that a module dispatches, as JSON values; the type of its
+    entries), at the sizes of a case; Unanswered if the module cannot be called."""
     dtypes = case.dtypes or Dtypes()
     try:
         dtype = dtype_name(dtypes.name_of("activations"))
@@ -52,37 +99,15 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
             raise MeasureError(f"a module has one element type, {dtype}")
         if case.about.convention.backward != Backward():
             raise MeasureError("a module computes all gradients from that of its output")
-        candidates = executing(case)
         letters, given = letters_of(case.mixer, case.phase), case.sizes
         typed = {letter: (given[letter],) for letter in letters if letter in given}
         (sizes,) = combinations(letters, typed, case.mixer)
     except ValueError as error:
         raise Unanswered(str(error)) from None
-
-    def answers(modules: Sequence[Implementation]) -> Iterator[Sequence[Step] | Unanswered]:
-        """Yield the operations of each module with their times, or why there are none."""
-        for one in modules:
-            found = _dispatched(case.mixer, one, case.phase, tuple(sizes.items()), dtype)
-            try:
-                if isinstance(found, str):
-                    raise Unanswered(f"{case.mixer.name} {one.name}: {found}")
-                yield predicted.steps(found, dtype, board_of(case))
-            except Unanswered as reason:
-                yield reason
-
-    def taken(of: Sequence[Step] | Unanswered) -> float:
-        """The seconds of a module; infinity without an answer."""
-        return inf if isinstance(of, Unanswered) else fsum(step.seconds for step in of)
-
-    found = dict(zip((one.name for one in candidates), answers(candidates), strict=True))
-    best = min(found, key=lambda name: taken(found[name]))
-    if not isinstance(told := found[best], Unanswered):
-        return best, told
-    others = [one for one in _modules(case) if form_of(one, case.phase) not in ("", case.form)]
-    pairs = zip(others, answers(others), strict=True)
-    known = [form_of(one, case.phase) for one, answer in pairs if taken(answer) < inf]
-    forms = ", ".join(f"{case.mixer.name}:{form}" for form in dict.fromkeys(known))
-    raise Unanswered(f"{told}{f'; a time is predicted of {forms}' if forms else ''}")
+    found = _dispatched(case.mixer, module, case.phase, tuple(sizes.items()), dtype)
+    if isinstance(found, str):
+        raise Unanswered(f"{case.mixer.name} {module.name}: {found}")
+    return found, dtype
 
 
 def _modules(case: Case) -> list[Implementation]:
@@ -93,12 +118,19 @@ def _modules(case: Case) -> list[Implementation]:
 
 
 def executing(case: Case) -> list[Implementation]:
-    """The implementations that execute a case's form; MeasureError if there are none."""
+    """The implementations that execute a case's form.
+
+    Raises:
+        MeasureError: no implementation executes a form in the phase, or the case names an
+            implementation, or a form beside the default one, and no implementation executes it.
+    """
     candidates = _modules(case)
     forms = {one.name: form_of(one, case.phase) for one in candidates}
-    if chosen := [one for one in candidates if forms[one.name] == case.form]:
-        return chosen
+    chosen = [one for one in candidates if forms[one.name] == case.form]
+    usual = case.form == case.mixer.default_form and not case.implementation
     others = {name: form for name, form in forms.items() if form}
+    if chosen or (usual and others):
+        return chosen
     if not others:
         why = subject(case.mixer).without_token(candidates[0])
         raise MeasureError(f"{case.mixer.name} {candidates[0].name}: {why or STEPLESS}")

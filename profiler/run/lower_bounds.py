@@ -176,16 +176,13 @@ def bandwidth(environment: Mapping[str, Any]) -> float | None:
     return None if not (clock and width) else PER_CYCLE * clock * 1e6 * width / 8
 
 
-LAUNCHES = "launches"
-
-
 def limits_on(
     measurement: Measurement, mixer: Mixer, form: str, on: Board | None
 ) -> Mapping[str, float]:
-    """A dict: limit -> the seconds of a measured call if this limit alone held on a board (`on`).
-    The limits are products, exponentials, compulsory bytes, span (the longest chain of operations),
-    and the launches that the record estimates. They overlap, so the longest is the floor of the
-    time; a call whose bytes a cache holds may be faster.
+    """A dict: limit -> the seconds of a measured call if this limit alone held on a board (`on`),
+    as `costmodel.prediction.columns.limits` has them for a table, with the kernels that the record
+    counts (of a compiled call: one). They overlap, so the longest is the floor of the time; a call
+    whose bytes a cache holds may be faster.
 
     Raises:
         Unanswered: no board is named, the board lacks a figure, or an answer is missing.
@@ -195,10 +192,8 @@ def limits_on(
     about = answers(mixer, form, measurement.phase, convention("strict"))
     dtypes = Dtypes(measurement.dtype)
     case = Case(about, measurement.sizes, symbolic=False, dtypes=dtypes, board=on)
-    found = dict(limits(case))
-    if "launch_estimate" in measurement.readings:
-        found[LAUNCHES] = measurement.readings["launch_estimate"].value
-    return found
+    dispatch = {} if measurement.compiled else measurement.counts.get("dispatch", {})
+    return limits(case, kernels=dispatch.get("launched", 1))
 
 
 def readings_below(

@@ -159,5 +159,11 @@ def test_a_figure_that_one_stage_needs_is_missed_by_this_stage_alone(tmp_path: P
     found = stages(tmp_path, LLAMA, *typed, str(tmp_path / "no_special.toml"))
     assert "no figure 'special': add it to" in found["prefill"]["reason"]
     assert found["decode"]["seconds"] > 0
-    with pytest.raises(UsageError, match="no figure 'sms': times of kernels are those of a GPU"):
-        asked(tmp_path, LLAMA, *typed, str(tmp_path / "no_sms.toml"))
+    cpu = tmp_path / "cpu.toml"
+    cpu.write_text(f'kind = "cpu"\n{text}')
+    for path, said in (
+        (tmp_path / "no_sms.toml", "no figure 'sms': add it to .*, or write kind = \"cpu\" there"),
+        (cpu, "cpu is a CPU, and times of kernels are those of a GPU"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            asked(tmp_path, LLAMA, *typed, str(path))

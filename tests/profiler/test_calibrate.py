@@ -18,6 +18,7 @@ from profiler.host.board_file import CHAIN, TYPES, Figure, Within, from_system, 
 from profiler.host.device import DTYPES
 from profiler.host.system import Host
 from profiler.meters import ceilings
+from profiler.meters.caches import cache_bytes
 from profiler.records.reading import Measured, Reading, Unavailable
 
 CPU = torch.device("cpu")
@@ -28,7 +29,13 @@ CACHE = 2**16
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caches so small that buffers of several times their size are made at once, and matrices of
     so few rows that the caches hold several."""
-    monkeypatch.setattr(ceilings, "cache_bytes", lambda place: (CACHE, "a test"))
+    known = cache_bytes
+
+    def held(place: torch.device) -> tuple[int, str]:
+        return known(place) if place.type == "cuda" else (CACHE, "a test")
+
+    for file in (ceilings, board_file):
+        monkeypatch.setattr(file, "cache_bytes", held)
     monkeypatch.setattr(ceilings, "ROWS", 16)
 
 
@@ -45,7 +52,7 @@ def taking(*seconds: float, labels: tuple[str, ...] = ()) -> Callable[..., Measu
 
 def written(folder: Path, figures: list[Figure]) -> Path:
     path = folder / "mine.toml"
-    path.write_text(text('A "machine"', figures))
+    path.write_text(text('A "machine"', "cpu", figures))
     return path
 
 
@@ -72,7 +79,21 @@ def test_the_file_is_a_board_whose_rates_follow_from_the_fastest_sample(tmp_path
     }
     labels = {figure: one.label for figure, one in found.figures.items()}
     assert labels["special"] == "measured" and labels["memory_bytes"] == "system"
+    assert (found.kind, found["l2_bytes"], labels["l2_bytes"]) == ("cpu", CACHE, "measured")
     assert "samples: 3, of which the fastest; threads: 2" in found.figures["matrix.fp32"].source
+
+
+@pytest.mark.parametrize(("own", "held"), [(CACHE, CACHE), (CACHE // 4, CACHE // 4), (1, CACHE)])
+def test_a_cache_that_others_share_is_as_large_as_what_is_read_quickly(own: int, held: int) -> None:
+    """A matrix beyond the share takes four times as long for each byte."""
+
+    def meter(call: Any, **_: Any) -> Measured:
+        size = 4 * call.__defaults__[0].numel()
+        seconds = size * (1.0 if size <= own else 4.0)
+        return Reading("latency", seconds, "s", (seconds / 9, seconds, seconds), {"labels": []})
+
+    found = board_file.cache_held(CPU, meter)
+    assert isinstance(found, Figure) and found.value == held
 
 
 def test_a_rate_that_a_slow_clock_changed_is_left_out_with_its_reason() -> None:

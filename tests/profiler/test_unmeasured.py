@@ -102,7 +102,7 @@ def test_the_table_of_each_phase_says_what_is_predicted() -> None:
         (
             "she",
             "training",
-            {"impl": "fft"},
+            {"impl": "fft", "form": "direct"},
             "no module executes the form direct here: the module fft executes",
         ),
         ("she", "training", {"impl": "sdpa"}, "no implementation 'sdpa': she has direct,"),
@@ -119,6 +119,25 @@ def test_a_module_without_a_predicted_time_has_a_reason(
     assert found["predicted_time"] is None and said in found.reasons["predicted_time"]
 
 
+def test_a_module_implies_its_form_and_a_form_without_a_module_has_that_of_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for mixer, module, phase in (
+        ("she", "fft", "training"),
+        ("linear-attention", "parallel", "training"),
+        ("gla", "chunked", "inference"),
+    ):
+        form = implementations(mixer)[module].form
+        typed = row(mixer, "h100", phase, impl=module, form=form, dtype="fp32")
+        named = row(mixer, "h100", phase, impl=module, dtype="fp32")
+        assert (named["predicted_by"], named["predicted_time"]) == (module, typed["predicted_time"])
+    assert row("aft-full", "h100", "training")["predicted_by"] == "separate in its form separate"
+    words = ["--board", "h100", "--dtype", "bf16", "--impl", "chunked", "--l", "7", "--d", "6"]
+    assert cli.run(["explain", "gla", *words, "--n", "3"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.count("of the module chunked, nine of ten") == 2
+
+
 def test_a_network_is_predicted_by_another_command() -> None:
     (whole,) = cm.table("encoder", board="h100", phase="training", columns="predicted_time")
     assert "is predicted by model encoder --board h100" in whole.reasons["predicted_time"]
@@ -131,10 +150,9 @@ def test_a_module_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPa
     assert found.reasons["predicted_time"].endswith(why)
     monkeypatch.setattr(unmeasured, "MOST", 409)
     found = row("deltanet", "h100", "training", l=17)
+    assert found["predicted_by"] == "chunked-rows in its form chunked-rows"
+    found = row("deltanet", "h100", "training", l=17, impl="recurrent")
     assert "more than 409 operations" in found.reasons["predicted_time"]
-    assert found.reasons["predicted_time"].endswith(
-        "; a time is predicted of deltanet:chunked-rows"
-    )
 
 
 def test_a_board_that_is_no_gpu_predicts_without_an_interval(
@@ -142,11 +160,12 @@ def test_a_board_that_is_no_gpu_predicts_without_an_interval(
 ) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(
-        "[[figures]]\nlabel = 'measured'\nsource = 'a test'\nspecial = 1e9\nclock = 1e9\n"
-        "memory_bandwidth = 1e9\nl2_bytes = 1e9\nmatrix = { fp32 = 1e8 }\nvector = { fp32 = 1e8 }\n"
+        "kind = 'cpu'\n[[figures]]\nlabel = 'measured'\nsource = 'a test'\nspecial = 1e9\n"
+        "clock = 1e9\nmemory_bandwidth = 1e9\nl2_bytes = 1e9\nkernel_time = 1e-6\n"
+        "matrix = { fp32 = 1e8 }\nvector = { fp32 = 1e8 }\n"
     )
     found = row("she", str(mine), "training", dtype="fp32")
-    assert found["predicted_time"] > 0 and "no figure 'sms'" in found.reasons["predicted_low"]
+    assert found["predicted_time"] > 0 and "mine is a CPU" in found.reasons["predicted_low"]
     assert cli.run(["table", "she", "--impl", "conv"]) == 2
     assert "add --board" in capsys.readouterr().err
     for command in ("table", "explain"):
