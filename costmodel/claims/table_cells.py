@@ -193,8 +193,9 @@ def _group(text: str, start: int = 0) -> str:
 
 
 def _named(cell: str, symbols: Symbols) -> str:
-    """The name of a row; the sizes behind a title are its braces: `Mamba-2, $n = 8$, $P = 64$` is
-    named `Mamba-2{n=8,P=64}`."""
+    """The name of a row, as the command line takes it: sizes printed behind the title are put in
+    braces, so that `Mamba-2, $n = 8$, $P = 64$` becomes `Mamba-2{n=8,P=64}`. `symbols`: printed
+    symbol -> size letter."""
 
     def in_braces(sizes: re.Match[str]) -> str:
         pairs = (f"{_letter(x, symbols)}={value}" for x, value in _SIZE.findall(sizes[0]))

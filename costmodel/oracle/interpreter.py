@@ -82,7 +82,8 @@ Values = Mapping[str, "np.ndarray[Any, Any]"]
 
 
 Results = Callable[[Point, Sequence[Point], Instance], list[Scalar]]
-"""The values that one instance gives at each of its entries' points."""
+"""A function that computes the entries of one instance: (the instance's point, the point of each of
+its entries, the record of what it reads and does) -> the value of each entry."""
 
 
 @dataclass(frozen=True)
