@@ -228,7 +228,8 @@ def table(
     if own:
         raise UsageError("--own is for --from FILE.jsonl: leave it out")
     on = on_board(board, impl)
-    typed = rows.with_forms(mixers or ())
+    unreadable: dict[Mixer, Exception] = {}
+    typed = rows.with_forms(mixers or (), unreadable)
     selected, named = rows.selection(typed, group, all_)
     refuse_implementation(impl, selected)
     dtypes, wanted = element_types(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
@@ -248,6 +249,7 @@ def table(
         typed,
         on,
         impl,
+        unreadable,
     )
     names = mixer_document.symbol_names(symbols, selected)
     hint = "" if mixers or group or all_ or format_ != SCREEN else mixer_document.HINT
@@ -255,7 +257,7 @@ def table(
     document = mixer_document.document(found, hint)
     show(document, format_, output, force, context, names=names, **asked)
     if found.malformed:
-        told([f"{', '.join(found.malformed)}: not well formed, so that the row has no values"])
+        told(found.malformed)
         raise Failed
 
 

@@ -77,6 +77,10 @@ class UnknownMixer(ValueError):
     """No mixer has this name; the message suggests the nearest one."""
 
 
+class UnreadFile(UnknownMixer):
+    """A user's file, which exists, raises an exception; the message says which, and its line."""
+
+
 class ConventionError(ValueError):
     """An unknown convention, or names that cannot be combined; the message lists the choices."""
 

@@ -477,8 +477,38 @@ def test_a_malformed_mixer_leaves_the_others_their_rows(
     shown = ("--columns", "mixer,mul,parameters", "--format", "json", *sizes)
     assert cli.run(["table", f"{path}:m", "she", *shown]) == 1
     printed = capsys.readouterr()
-    assert printed.err == "costmodel: mine: not well formed, so that the row has no values\n"
+    assert printed.err.startswith("costmodel: mine has no values: ") and "q[1, 1]" in printed.err
     for phase in ("training", "inference"):
         mine, she = [r for r in json.loads(printed.out)["rows"] if r["phase"] == phase]
         assert mine["parameters"] is None and "q[1, 1] needs q[1, 1]" in mine["reasons"]["mul"]
         assert she["counts"]["mul"] and she["parameters"]
+
+
+ASKED: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "does-not-import": ("x = = 1", (), "no_equations.py:m has no values: "),
+    "ends-the-process": ("raise SystemExit(0)", (), "no_equations.py:m has no values: "),
+    "recomputes": ("", ("--phase", "backward", "--recompute", "A"), "he has no values: form 'dir"),
+    "form": ("", ("--form", "fft"), "self-attention has no values: self-attention has no form 'f"),
+    "sizes": ("", ("--n", "3"), "self-attention has no values: self-attention needs d/n to be "),
+}
+"""Request -> a file that stands beside the mixers ("" for none), its options, what is said."""
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_one_mixer_lacks_leaves_the_others_their_rows(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, options, words = ASKED[name]
+    (tmp_path / "no_equations.py").write_text(text, encoding="utf-8")
+    mixers = [f"{tmp_path}/no_equations.py:m"] * bool(text) or ["self-attention"]
+    mixers += ["she" if name == "form" else "he"]
+    sizes = ("--d", "8", "--l", "5", "--columns", "mixer,mul", "--format", "json")
+    phase = () if "--phase" in options else ("--phase", "training")
+    assert cli.run(["table", *mixers, *sizes, *phase, *options]) == 1
+    printed = capsys.readouterr()
+    rows = {row["mixer"]: row for row in json.loads(printed.out)["rows"]}
+    assert printed.err.count("\n") == 1 and printed.err.startswith(f"costmodel: {words}")
+    lacking = words.partition(" ")[0]
+    assert rows[lacking]["counts"]["mul"] is None and rows[lacking]["reasons"]["mul"]
+    assert all(row["counts"]["mul"] for mixer, row in rows.items() if mixer != lacking)
+    assert cli.run(["table", mixers[name == "recomputes"], *sizes, *phase, *options]) == 2

@@ -500,7 +500,7 @@ def test_a_table_has_the_selected_mixers() -> None:
         selection([builtin("she")], "extractor")
 
 
-def test_a_mixer_that_sizes_do_not_fit_is_left_out_unless_typed_sizes_refuse_it() -> None:
+def test_a_mixer_that_sizes_do_not_fit_is_left_out_or_a_dash_if_typed_sizes_refuse_it() -> None:
     """r divides l for Nystromformer alone; n divides d for the first of its group already."""
     linear, named = selection([], "linear")
     made = table(Request(linear, named=named, given=sizes(l=100)))
@@ -510,8 +510,10 @@ def test_a_mixer_that_sizes_do_not_fit_is_left_out_unless_typed_sizes_refuse_it(
     )
     assert table(Request(linear, named=True, given=sizes(l=100))).left_out == made.left_out
     nystromformer = (builtin("nystromformer"),)
-    for request in (Request(linear, named=True, given=sizes(l=100, r=16)),
-                    Request(nystromformer, named=True, given=sizes(l=100)),
+    typed = table(Request(linear, named=True, given=sizes(l=100, r=16)))
+    (said,) = typed.malformed
+    assert said == f"nystromformer has no values: {made.left_out[0]}" and not typed.left_out
+    for request in (Request(nystromformer, named=True, given=sizes(l=100)),
                     Request(linear, named=named, given=sizes(d=100))):  # fmt: skip
         with pytest.raises(SizeError):
             table(request)

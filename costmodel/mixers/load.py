@@ -16,6 +16,7 @@ from costmodel.errors import (
     USER,
     EquationError,
     UnknownMixer,
+    UnreadFile,
     described,
     is_interrupt,
     shortened,
@@ -56,6 +57,21 @@ def mixer(name: str | Mixer) -> Mixer:
                 f"unknown mixer '{name}': {_message_without_name(Path(f'{file}.py'))}"
             ) from error
         raise
+
+
+def unread(name: str) -> Mixer:
+    """A mixer of a copy, y = x, for the place of FILE.py:NAME in a table if FILE.py raises an
+    exception."""
+    path, _, attribute = name.rpartition(":")
+    found = Mixer("unread")
+    found.name = found.title = f"{Path(path).name}:{attribute}"
+    found.origin = name
+    (l,) = found.sizes("l")
+    x, y = found.input("x", l), found.output("y", l)
+    with found.form("direct") as f:
+        i = f.index("i", 1, l)
+        y[i] = x[i]
+    return found
 
 
 def with_form(name: str | Mixer) -> tuple[Mixer, str | None]:
@@ -255,7 +271,7 @@ def _told(path: Path, what: str) -> Iterator[None]:
         what: what the file failed to do, for the message, such as "does not import".
 
     Raises:
-        UnknownMixer: in place of any exception but an interrupt; the message has the file, `what`,
+        UnreadFile: in place of any exception but an interrupt; the message has the file, `what`,
             the cause, and the line.
     """
     try:
@@ -269,7 +285,7 @@ def _told(path: Path, what: str) -> Iterator[None]:
         line = _line_of_error(error, path)
         said = _said(error, path, line)
         where = f" (line {line}{_quoted(error, said, path, line)})" if line else ""
-        raise UnknownMixer(f"{path} {what}: {said}{where}") from error
+        raise UnreadFile(f"{path} {what}: {said}{where}") from error
 
 
 @contextmanager

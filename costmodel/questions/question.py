@@ -279,8 +279,9 @@ class Answers:
 
     @cached_property
     def malformed(self) -> str:
-        """The reason why the form's equations are not well formed; "" if they are, and for a
-        network, which has no equations of its own."""
+        """The reason why the form's equations are not well formed, or why an array that the
+        convention recomputes is none of theirs; "" if neither, and for a network, which has no
+        equations of its own."""
         found = self.attempt(_malformed)
         return found if isinstance(found, str) else ""
 
@@ -310,6 +311,8 @@ def _malformed(about: Answers) -> str:
     """Why the equations of a form are malformed; "" if they are well-formed."""
     try:
         system_of(about.mixer, about.form, (), "training")
+        if about.convention.backward.recompute:
+            system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
     except EquationError as reason:
         return str(reason)
     return ""

@@ -20,10 +20,12 @@ from costmodel.errors import (
     TableError,
     Unanswered,
     UnknownMixer,
+    UnreadFile,
     Unsupported,
 )
 from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE, DEFAULT, builtin, groups, names
+from costmodel.mixers.load import unread
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.boards import Board
 from costmodel.prediction.columns import COLUMNS as OF_A_BOARD, form_executed
@@ -71,6 +73,7 @@ class Request:
         own: mixer -> the forms that its names in the request have, as NAME:FORM; None for `form`.
         board: the board whose figures the columns of a board need.
         implementation: the module whose times are predicted; "" for kernels, else the fastest.
+        unreadable: mixer that stands for a name -> why the file of this name gives none.
     """
 
     mixers: tuple[Mixer, ...]
@@ -88,17 +91,36 @@ class Request:
     own: Mapping[Mixer, Sequence[str | None]] = field(default_factory=dict)
     board: Board | None = None
     implementation: str = ""
+    unreadable: Mapping[Mixer, Exception] = field(default_factory=dict)
 
 
-def with_forms(typed: Sequence[str | Mixer]) -> dict[Mixer, list[str | None]]:
+def with_forms(
+    typed: Sequence[str | Mixer], unreadable: dict[Mixer, Exception] | None = None
+) -> dict[Mixer, list[str | None]]:
     """Mixer -> the forms that its names have, ["fft"] for `she:fft`; None for a name alone.
 
+    Args:
+        unreadable: gets an empty mixer -> the reason, for each user's file that raises
+            an exception, unless all do; None: the exception is raised.
+
     Raises:
-        UnknownMixer, EquationError: an unknown mixer or form.
+        UnknownMixer, EquationError: an unknown mixer or form; UnreadFile: a user's file raises.
     """
     found: dict[Mixer, list[str | None]] = {}
-    for mixer, form in map(candidate, typed):
+    faults: dict[Mixer, Exception] = {}
+    for name in typed:
+        try:
+            mixer, form = candidate(name)
+        except UnreadFile as reason:
+            if unreadable is None:
+                raise
+            mixer, form = unread(str(name)), None
+            faults[mixer] = reason
         found.setdefault(mixer, []).append(form)
+    if faults and len(faults) == len(found):
+        raise next(iter(faults.values()))
+    if unreadable is not None:
+        unreadable.update(faults)
     return found
 
 
@@ -139,12 +161,18 @@ COLUMNS: Mapping[str, Figure] = {**LABELS, **FIGURES, **OF_A_BOARD}
 
 @dataclass(frozen=True, eq=False)
 class Row(Case):
-    """One row of a table: a case, and the values of its columns."""
+    """One row of a table: a case, and the values of its columns. `fault` says why the request asks
+    for what the mixer lacks (a form, fitting sizes, equations); None if the mixer has all of it."""
+
+    fault: Exception | None = None
 
     @cached_property
     def malformed(self) -> str:
-        """The reason why a user's own equations answer nothing (an entry that is missing, defined
-        twice or read before it exists), so that every figure is missing; "" if well formed."""
+        """The reason why every figure is missing: the fault, or a user's own equations answer
+        nothing (an entry that is missing, defined twice or read before it exists); "" for neither.
+        """
+        if self.fault:
+            return str(self.fault)
         try:
             if not self.symbolic:
                 well_formed_at(self.mixer, self.form, self.sizes)
@@ -279,18 +307,18 @@ class Table:
 
     @property
     def malformed(self) -> tuple[str, ...]:
-        """The names of mixers whose rows have no values because their equations are malformed."""
+        """A sentence for each mixer and reason for which rows have no values."""
         rows = (row for block in self.blocks for row in block.rows)
-        return tuple(dict.fromkeys(row.mixer.name for row in rows if row.malformed))
+        said = (f"{row.mixer.name} has no values: {row.malformed}" for row in rows if row.malformed)
+        return tuple(dict.fromkeys(said))
 
 
 def table(request: Request) -> Table:
     """The table that a request asks for: for each phase, rows (mixer, form, sizes) and columns.
 
     Raises:
-        SizeError: typed sizes that do not fit a named mixer, sizes that do not fit the first mixer
-            of a group, or sizes that fit none of the mixers.
-        EquationError: a form that a named mixer lacks, or only malformed equations.
+        SizeError: sizes that do not fit the first mixer of a group, or that fit none of the mixers.
+        EquationError: a form that all mixers lack, or only malformed equations.
         TableError: a column that cannot be sorted, or an optimiser without its column.
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
@@ -315,7 +343,8 @@ def table(request: Request) -> Table:
         if not found[phase]:
             raise SizeError([*left_out][-1])
         if all(row.malformed for row in found[phase]):
-            raise EquationError(found[phase][0].malformed)
+            first = found[phase][0]
+            raise first.fault or EquationError(first.malformed)
     _derive_ahead([row for rows in found.values() for row in rows], request)
     blocks = []
     for phase, rows in found.items():
@@ -371,14 +400,12 @@ def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
 
 def _forms(mixer: Mixer, request: Request, left_out: dict[str, None]) -> tuple[str, ...]:
     """The names of the forms of a mixer that the request asks for: one, or all. For a mixer that
-    lacks the form: () and a sentence added to `left_out`, or EquationError if the user named the
-    mixer."""
+    lacks the form: () and a sentence added to `left_out`, or, if the user named the mixer, the
+    default form, whose rows then have this fault."""
     if found := forms_of(mixer, request):
         return found
     if request.named:
-        raise EquationError(
-            f"{mixer.name} has no form '{request.form}': expected all, {', '.join(mixer.forms)}"
-        )
+        return (mixer.default_form,)
     left_out[f"{mixer.name} has no form '{request.form}'"] = None
     return ()
 
@@ -388,15 +415,21 @@ def _rows(
 ) -> list[Row]:
     """The rows of a form in a phase, one for each combination of sizes that fits the mixer.
 
-    For a combination that does not fit, the reason is added to `left_out`; or SizeError is raised,
-    if the given sizes alone do not fit a mixer that the user named, or if the mixer is the first of
-    a group.
+    For a combination that does not fit, the reason is added to `left_out`; or it is the fault of a
+    row, if the given sizes alone do not fit a mixer that the user named; or SizeError is raised, if
+    the mixer is the first of a group.
     """
+    lacking: Exception | None = request.unreadable.get(mixer)
+    if not lacking and not forms_of(mixer, request):
+        lacking = EquationError(
+            f"{mixer.name} has no form '{request.form}': expected all, {', '.join(mixer.forms)}"
+        )
     about = answers(mixer, form, phase, request.convention)
     letters = letters_of(mixer, phase, form)
     rows = []
     for sizes in combinations(letters, request.given, mixer):
         open_ties: dict[str, str] = {}
+        fault = lacking
         if request.symbolic:
             # a size has a number if it is given, in braces, b, or tied to a size with a number;
             # a size that is tied to a letter is printed as that letter
@@ -409,12 +442,12 @@ def _rows(
             try:
                 fit(mixer, sizes)
             except SizeError as error:
-                if request.named:
-                    fit(mixer, {x: size for x, size in sizes.items() if x in request.given})
-                elif mixer is request.mixers[0]:
+                if not request.named and mixer is request.mixers[0]:
                     raise
-                left_out[str(error)] = None
-                continue
+                typed = {x: size for x, size in sizes.items() if x in request.given}
+                if not request.named or not (fault := lacking or misfit(mixer, typed)):
+                    left_out[str(error)] = None
+                    continue
         rows.append(
             Row(
                 about,
@@ -427,9 +460,19 @@ def _rows(
                 ties=open_ties,
                 board=request.board,
                 implementation=request.implementation,
+                fault=fault,
             )
         )
     return rows
+
+
+def misfit(mixer: Mixer, sizes: Mapping[str, int]) -> SizeError | None:
+    """Why these sizes of a mixer do not fit together; None if they do."""
+    try:
+        fit(mixer, sizes)
+    except SizeError as error:
+        return error
+    return None
 
 
 def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ...]:
