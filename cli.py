@@ -17,7 +17,7 @@ import atexit
 import functools
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +81,7 @@ from costmodel.commands.streams import (
     INTERRUPTED,
     MISUSED,
     Failed,
+    answers_alone,
     complain,
     end,
     flush_streams,
@@ -952,11 +953,25 @@ def complete() -> typer.Typer:
     return app
 
 
+def answering(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that prints its answer alone on standard output, whatever other code prints."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        with answers_alone():
+            command(*args, **kwargs)
+
+    return wrapped
+
+
 @functools.cache
 def command_line(measuring: bool) -> typer.core.TyperGroup:
     """The parser of the commands in this file; with `measuring`, of all commands."""
     found = typer.main.get_command(complete() if measuring else app)
     assert isinstance(found, typer.core.TyperGroup)
+    for command in found.commands.values():
+        assert command.callback is not None
+        command.callback = answering(command.callback)
     for command in (found, *found.commands.values()):
         for parameter in command.get_params(typer.Context(command)):
             text_as_typed(parameter)

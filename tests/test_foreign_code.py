@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
@@ -169,6 +170,28 @@ def test_a_module_that_leaves_while_it_is_measured_fails_alone(
     said = capsys.readouterr().err
     assert "the call failed: " + {0: "Silent", 9: "SystemExit: 0"}[calls] in said
     assert said.startswith("costmodel: ") and said.count("\n") == 1
+
+
+PRINTING = "import os\nprint('said on import')\nos.write(1, b'written on import')\n"
+LOUD = (
+    ("return s @ self.W_out", "print('said in a call'); return s @ self.W_out"),
+    ("super().__init__(d=d", "print('said when built'); super().__init__(d=d"),
+)
+
+
+def test_what_a_module_prints_is_no_part_of_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixer = written(tmp_path, "loud", *LOUD)
+    for words in (("check", mixer), ("profile", mixer, "--d", "3", "--l", "5", "--counts-only")):
+        assert cli.run([*words, "--format", "json"]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out) and "said in a call" in printed.err
+    path = tmp_path / "loud.py"
+    path.write_text(PRINTING + path.read_text(encoding="utf-8"), encoding="utf-8")
+    line = [sys.executable, "-m", "cli", "table", mixer, "--l", "5", "--format", "json"]
+    made = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert json.loads(made.stdout)["rows"] and "written on import" in made.stderr
 
 
 def test_an_interrupt_stays_one() -> None:

@@ -54,10 +54,12 @@ def test_control_characters_are_written_as_json_writes_them() -> None:
 
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_sentence_fits_the_terminal(columns: int) -> None:
-    """A terminal gets lines of its width; a pipe gets the sentence in one line."""
+    """A terminal gets lines of its width, a pipe those of COLUMNS, or the sentence in one line."""
     line = "table she --d 3 --columns mixer,nonsense"
     piped = shell(f"$CLI {line}").stderr.decode()
     assert piped.count("\n") == 1 and len(piped) > columns
+    told = shell(f"$CLI {line}", COLUMNS=str(columns)).stderr.decode()
+    assert told.split() == piped.split() and max(map(len, told.splitlines())) <= columns
     at, terminal = os.openpty()
     try:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))

@@ -8,17 +8,24 @@ import math
 import os
 import re
 import shlex
-import shutil
 import string
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from costmodel.commands.streams import complain, harmless, interruptible, printed, written_whole
+from costmodel.commands.streams import (
+    answers,
+    complain,
+    harmless,
+    interruptible,
+    printed,
+    wrapped,
+    written_whole,
+)
 from costmodel.errors import BoardError
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.report.formats import FORMATS, formats, formats_with, pieces, write_frame
@@ -432,7 +439,7 @@ def emit(text: str | Iterable[str], output: Path | None, force: bool) -> None:
         return
     with written_whole(output) as path, path.open("w", encoding="utf-8") as file:
         file.writelines([text] if isinstance(text, str) else text)
-    sys.stderr.write(harmless(f"wrote {output}\n"))
+    sys.stderr.write(f"{wrapped(harmless(f'wrote {output}'))}\n")
 
 
 def show(
@@ -461,7 +468,7 @@ def show(
         refuse_existing(output, force)
         with written_whole(output) as path:
             write_frame(document, format_, path)
-        sys.stderr.write(harmless(f"wrote {output}\n"))
+        sys.stderr.write(f"{wrapped(harmless(f'wrote {output}'))}\n")
         return
     width, colour = screen(output)
     page = Page(width, colour, regenerating(context), tell=complain, **asked)
@@ -474,11 +481,19 @@ def screen(output: Path | None) -> tuple[int | None, bool]:
     is shown. A file, and a pipe without COLUMNS, have no width (None); neither shows colour."""
     if output is not None:
         return None, False
-    if not sys.stdout.isatty():
+    if not answers().isatty():
         columns = os.environ.get("COLUMNS", "")
         return (int(columns) or None) if columns.isdecimal() else None, False
     colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return shutil.get_terminal_size().columns, colour
+    return _columns(answers()), colour
+
+
+def _columns(terminal: TextIO) -> int:
+    """The columns of a terminal, or COLUMNS where it is set; 80 for a terminal that has none."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    return os.get_terminal_size(terminal.fileno()).columns or 80
 
 
 def regenerating(context: typer.Context) -> str:

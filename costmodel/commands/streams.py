@@ -13,9 +13,9 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from costmodel.errors import short_words
 
@@ -86,12 +86,45 @@ def flush_streams() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def printed(text: str | Iterable[str]) -> None:
-    """Print text, whole or in pieces, on standard output and flush it; Failed if it cannot be
-    written, BrokenPipeError if the reader of a pipe has closed it."""
+_ANSWERS: list[TextIO] = []
+"""The streams of answers of the commands that are being carried out, the innermost last."""
+
+
+def answers() -> TextIO:
+    """The stream that a command's answer is printed on."""
+    return _ANSWERS[-1] if _ANSWERS else sys.stdout
+
+
+@contextmanager
+def answers_alone() -> Iterator[None]:
+    """A context in which standard output holds answers alone: what a user's module, a library or a
+    child process prints there goes to standard error."""
+    own = sys.stdout is sys.__stdout__  # else Python code, such as a test, reads what is printed
+    saved = os.dup(1) if own else -1
+    kept = sys.stdout
+    if own:
+        kept.flush()
+        kept = open(saved, "w", encoding=kept.encoding, errors=kept.errors)  # noqa: SIM115
+        os.dup2(2, 1)
+    _ANSWERS.append(kept)
     try:
-        sys.stdout.writelines([text] if isinstance(text, str) else text)
-        sys.stdout.flush()
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _ANSWERS.pop()
+        if own:
+            os.dup2(saved, 1)
+            with suppress(OSError):  # what a closed pipe does not take is an error already
+                kept.close()
+
+
+def printed(text: str | Iterable[str]) -> None:
+    """Print text, whole or in pieces, on the stream of answers and flush it; Failed if it cannot be
+    written, BrokenPipeError if the reader of a pipe has closed it."""
+    stream = answers()
+    try:
+        stream.writelines([text] if isinstance(text, str) else text)
+        stream.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -109,20 +142,21 @@ def complain(sentence: str) -> int:
     if (left_out := len(said) - LONGEST_SENTENCE) > 0:
         half = LONGEST_SENTENCE // 2
         said = f"{said[:half]} ... ({left_out:,} characters left out) ... {said[-half:]}"
-    with suppress(OSError):  # standard error is closed
+    with suppress(OSError, ValueError):  # standard error is closed
         sys.stderr.write(f"{wrapped(f'costmodel: {harmless(said)}')}\n")
     return MISUSED
 
 
 def wrapped(sentence: str) -> str:
-    """A sentence in lines that fit the terminal of standard error (or COLUMNS); in one line for a
-    pipe or a file."""
-    if not sys.stderr.isatty():
-        return sentence
+    """A sentence in lines that fit the terminal of standard error, or COLUMNS where it is set; in
+    one line for a pipe or a file without COLUMNS."""
     columns = os.environ.get("COLUMNS", "")
-    width = (
-        int(columns) if columns.isdecimal() else os.get_terminal_size(sys.stderr.fileno()).columns
-    )
+    if columns.isdecimal():
+        width = int(columns)
+    elif sys.stderr.isatty():
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    else:
+        return sentence
     return textwrap.fill(sentence, width or 80, break_long_words=False, break_on_hyphens=False)
 
 

@@ -20,7 +20,7 @@ from costmodel.commands.options import (
     show,
     told,
 )
-from costmodel.commands.streams import Failed, complain, harmless, written_whole
+from costmodel.commands.streams import Failed, complain, harmless, wrapped, written_whole
 from costmodel.report.formats import formats
 
 
@@ -113,4 +113,4 @@ def calibrate(
         name, said = from_system(place, Host())
         kind = CPU if place.type == "cpu" else GPU
         path.write_text(text(name, kind, [*figures, *said]), encoding="utf-8")
-    sys.stderr.write(harmless(f"wrote {output}\n"))
+    sys.stderr.write(f"{wrapped(harmless(f'wrote {output}'))}\n")
