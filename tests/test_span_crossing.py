@@ -13,7 +13,8 @@ from costmodel import Mixer
 from costmodel.errors import Unsupported
 from costmodel.oracle.execute import execute
 from costmodel.symbolic.maximise import best_pairs, highest
-from costmodel.symbolic.piecewise_max import Level, is_at_least, maxima
+from costmodel.symbolic import piecewise_max
+from costmodel.symbolic.piecewise_max import Level, is_at_least, maxima, reached
 from costmodel.symbolic.polynomial import Poly, call, size
 from costmodel.symbolic.sizes import ceil_log2
 from tests.systems import examples
@@ -34,6 +35,24 @@ def test_the_logarithm_of_a_product_is_at_most_those_of_its_factors() -> None:
     assert not is_at_least(frozenset(), log(l) + log(d), log(l * d) + 1)
     assert not is_at_least(frozenset(), log(l) + log(d), log(l * d) + log(d))
     assert not is_at_least(frozenset(), log(l) + log(w), log(l * d))
+
+
+@pytest.mark.parametrize(
+    ("level", "rival"),
+    [
+        (log(l) + log(d) + 3, log(l) + log(d) + 2),
+        (log(l) + log(d), log(l * d * w) + 5),
+        (log(l) * 2 + 1, log(l) + log(w) + 1 - log(d)),
+    ],
+    ids=["number", "logarithms", "subtracted"],
+)
+def test_a_depth_with_fewer_logarithms_or_a_lower_number_is_refused_at_once(
+    level: Poly, rival: Poly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No proof replaces a number by a logarithm, or two logarithms by one."""
+    assert not is_at_least(WHOLE, rival, level)
+    monkeypatch.delattr(piecewise_max, "is_at_least")
+    assert not reached(Level(level), Level(rival))
 
 
 def below(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import combinations
+from operator import gt
 from typing import Any, NamedTuple, Self
 
 from costmodel.errors import Unsupported
@@ -35,6 +36,7 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.maximise import direction, highest
 from costmodel.symbolic.polynomial import (
     Fn,
+    Number,
     Poly,
     atom_name,
     by_text,
@@ -222,12 +224,15 @@ class _Placed:
         self.names = _variable_names(level.where)
         self.known_names = _variable_names(constraints) | self.names
         self.least = _from_least_sizes(level.where)
+        self.height = _number_and_logarithms(level.depth)
 
     def reached(self, rival: _Placed) -> bool:
         """Whether the level (a depth under conditions) `rival` is proven to exist wherever this
         level exists, and to be at least as deep."""
         if not rival.names <= self.known_names:
             return False
+        if self.height and rival.height and any(map(gt, self.height, rival.height)):
+            return False  # no proof: a logarithm cancels no more than one, and no number
         if not all(proven(self.known, c) for c in rival.level.where):
             return False
         other, depth, known = rival.level.depth, self.level.depth, self.known
@@ -240,6 +245,25 @@ class _Placed:
                     _known_there(known, self.level.where),
                 )
         return is_at_least(known, other, depth)
+
+
+@lru_cache(maxsize=20_000)
+def _number_and_logarithms(depth: Poly) -> tuple[Number, Number] | None:
+    """The number in a depth and the number of its logarithms, such as (3, 2) of ceil_log2(i) +
+    ceil_log2(j) + 3; None for a depth with other terms."""
+    number: Number = 0
+    logarithms: Number = 0
+    for monomial, times in depth.terms.items():
+        if not monomial:
+            number = times
+            continue
+        atom, power = monomial[0]
+        if len(monomial) > 1 or power != 1 or not isinstance(atom, Fn):
+            return None
+        if atom.function != "ceil_log2":
+            return None
+        logarithms += times
+    return number, logarithms
 
 
 def reached(level: Level, rival: Level) -> bool:
