@@ -192,7 +192,7 @@ BESIDE = """
 import os, pathlib, sys
 import costmodel as cm
 from costmodel.questions import kept, question
-from costmodel.report import mixer_table
+from costmodel.report import mixer_document, mixer_table
 
 kept.usable_processes, mixer_table.MANY = lambda: 2, 4
 kept.keep_in(pathlib.Path(sys.argv[1]))
@@ -212,9 +212,7 @@ def noted(mixer, key, derive):
 mixer_table._values, question.kept = begun, noted
 mixers = tuple(map(cm.mixer, ("she", "he", "we", "me")))
 mixer_table.table(mixer_table.Request(mixers[:1]))  # too few rows for two processes
-for block in mixer_table.table(mixer_table.Request(mixers)).blocks:
-    for row in block.rows:
-        row.value("total")
+mixer_document.document(mixer_table.table(mixer_table.Request(mixers))).parts()
 print(*sorted(derived))
 """
 

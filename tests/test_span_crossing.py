@@ -12,8 +12,8 @@ import costmodel as cm
 from costmodel import Mixer
 from costmodel.errors import Unsupported
 from costmodel.oracle.execute import execute
-from costmodel.symbolic.maximise import best_pairs, highest
 from costmodel.symbolic import piecewise_max
+from costmodel.symbolic.maximise import best_pairs, highest
 from costmodel.symbolic.piecewise_max import Level, is_at_least, maxima, reached
 from costmodel.symbolic.polynomial import Poly, call, size
 from costmodel.symbolic.sizes import ceil_log2

@@ -272,9 +272,13 @@ def _mixer(row: Row, *, form: bool) -> Text:
 @cache
 def not_causal(mixer: Mixer) -> str:
     """The reason why no form of a mixer has one-token inference; "" if some form has."""
-    forms = [answers(mixer, form, "inference", Convention()) for form in mixer.forms]
-    forms = [about for about in forms if not about.malformed]
-    return (forms[0].unanswered or "") if forms and all(f.unanswered for f in forms) else ""
+    reasons = []
+    for about in (answers(mixer, form, "inference", Convention()) for form in mixer.forms):
+        if not about.malformed:
+            if not about.unanswered:
+                return ""
+            reasons.append(about.unanswered)
+    return reasons[0] if reasons else ""
 
 
 def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
