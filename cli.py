@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import profiler  # noqa: F401 - its modules have predicted times
-from costmodel.backwards.candidates import candidate
+from costmodel.backwards.candidates import candidate, without_fields
 from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
 from costmodel.commands.explore import Page, written
 from costmodel.commands.limited_memory import watched
-from costmodel.commands.memory import Ignored, memory
+from costmodel.commands.memory import memory
 from costmodel.commands.options import (
     CacheDtype,
     Caption,
@@ -39,6 +39,7 @@ from costmodel.commands.options import (
     Dtype,
     Force,
     Form,
+    Ignored,
     Loss,
     Mixers,
     OnBoard,
@@ -197,6 +198,7 @@ def table(
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
     weight_dtype: WeightDtype = None,
+    ignore: Ignored = None,
     format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
@@ -230,7 +232,7 @@ def table(
         raise UsageError("--own is for --from FILE.jsonl: leave it out")
     on = on_board(board, impl)
     unreadable: dict[Mixer, Exception] = {}
-    typed = rows.with_forms(mixers or (), unreadable)
+    typed = rows.with_forms(without_fields(mixers or (), ignore), unreadable)
     selected, named = rows.selection(typed, group, all_)
     refuse_implementation(impl, selected)
     dtypes, wanted = element_types(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
@@ -320,6 +322,7 @@ def explore(
     ] = False,
     phase: Phase = "both",
     convention: ConventionOption = "strict",
+    ignore: Ignored = None,
     force: Force = False,
 ) -> None:
     """An HTML page of mixers: equations, exact costs at any sizes, a chart, a map of winners.
@@ -336,7 +339,7 @@ def explore(
         records, problems = recorded(source, complain)
         told(problems)
         found = points(records)
-    written(mixers, output, phase, convention, force, all_, found)
+    written(without_fields(mixers or (), ignore), output, phase, convention, force, all_, found)
 
 
 @app.command()
@@ -374,6 +377,7 @@ def explain(
     dtype: Annotated[
         str | None, typer.Option("--dtype", help="With --board: the entries' type [fp32].")
     ] = None,
+    ignore: Ignored = None,
     full: Annotated[
         bool,
         typer.Option("--full", help="Terminal: every sum and step, as other formats have."),
@@ -403,7 +407,7 @@ def explain(
 
     chosen(format_, "--format", formats())
     typeset(format_, symbols=symbols)
-    found, own = candidate(mixer)
+    found, own = candidate(*without_fields([mixer], ignore))
     form, wanted, given = own or form, phases(phase), given_sizes(sizes)
     on, dtypes = on_board(board, impl), element_types(dtype, None, None, None)
     if dtype and on is None:

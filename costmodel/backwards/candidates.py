@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel.errors import UnknownMixer
+from collections.abc import Collection, Iterable
+
+from costmodel.errors import ModelError, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import with_form
 
@@ -25,3 +27,27 @@ def candidate(name: str | Mixer) -> tuple[Mixer, str | None]:
         if found is None:
             raise
         return found, None
+
+
+def without_fields(names: Iterable[str], ignored: Collection[str] | None) -> list[str | Mixer]:
+    """The names, with a mixer in place of each `config.json`, whose fields `ignored`, if they are
+    not read, may have any value; unchanged without such fields.
+
+    Raises:
+        ModelError: fields, and no name is that of a file; or a configuration that cannot be read.
+    """
+    given: list[str | Mixer] = [*names]
+    if not ignored:
+        return given
+    # imported here because most commands name no network
+    from costmodel.networks import as_mixer
+
+    files = [
+        as_mixer(name, ignored)
+        if isinstance(name, str) and name.partition("{")[0].endswith(".json")
+        else None
+        for name in given
+    ]
+    if not any(files):
+        raise ModelError("--ignore is about fields of a configuration: name a config.json")
+    return [file or name for file, name in zip(files, given, strict=True)]

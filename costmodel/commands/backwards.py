@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from costmodel.backwards.candidates import candidate
+from costmodel.backwards.candidates import candidate, without_fields
 from costmodel.commands.options import (
     CacheDtype,
     Caption,
@@ -15,6 +15,7 @@ from costmodel.commands.options import (
     Dtype,
     Force,
     Form,
+    Ignored,
     Loss,
     Mixers,
     OnePhase,
@@ -86,6 +87,7 @@ def budget(
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
     weight_dtype: WeightDtype = None,
+    ignore: Ignored = None,
     format_: Annotated[str, formatted("rows", "data")] = SCREEN,
     output: Output = None,
     force: Force = False,
@@ -115,7 +117,7 @@ def budget(
         raise UsageError("budget needs a limit: --state 40GB, --total 1e12, or --limit peak=1GiB")
     bounds, wanted = limits(most), _phase(phase)
     wanted = phase_of([one.quantity for one in bounds], largest, wanted)
-    own = with_forms(mixers or ())
+    own = with_forms(without_fields(mixers or (), ignore))
     selected, named = selection(own, group, not mixers and group is None)
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
@@ -151,6 +153,7 @@ def match(
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
     weight_dtype: WeightDtype = None,
+    ignore: Ignored = None,
     format_: Annotated[str, formatted("rows", "data")] = SCREEN,
     output: Output = None,
     force: Force = False,
@@ -170,7 +173,7 @@ def match(
 
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
-    (one, own), (two, its) = candidate(mixer), candidate(to)
+    (one, own), (two, its) = map(candidate, without_fields((mixer, to), ignore))
     pair, forms = (one, two), (one_form(one, own or form), one_form(two, its))
     figure = figure_named(by)
     wanted = phase_of([figure], vary, _phase(phase))

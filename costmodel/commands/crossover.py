@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from costmodel.backwards.candidates import without_fields
 from costmodel.commands.options import (
     CacheDtype,
     Caption,
     ConventionOption,
     Dtype,
     Force,
+    Ignored,
     Loss,
     OnePhase,
     Only,
@@ -74,6 +76,7 @@ def crossover(
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
     weight_dtype: WeightDtype = None,
+    ignore: Ignored = None,
     format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
@@ -93,7 +96,7 @@ def crossover(
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
-    given = {**given_sizes(sizes)}
+    given, compared = {**given_sizes(sizes)}, without_fields(mixers, ignore)
     element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     known = phase and chosen(phase, "--phase", list(PHASES))
     wanted = phase_name(known or figure_named(by).phases[0])
@@ -105,7 +108,7 @@ def crossover(
     def at(letter: str | None, **values: Any) -> Crossover:
         """The crossover over the size `letter`, None for the usual one, at the other sizes."""
         return asked(
-            *mixers,
+            *compared,
             by=by,
             over=letter,
             phase=wanted,

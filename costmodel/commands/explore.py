@@ -12,13 +12,13 @@ import typer
 from costmodel.commands.options import (
     ConventionOption,
     Force,
-    Mixers,
     Phase,
     UsageError,
     phases,
     refuse_existing,
 )
 from costmodel.commands.streams import printed, written_whole
+from costmodel.language.equations import Mixer
 from costmodel.program.conventions import convention as read_convention
 
 FIRST = ("self-attention", "gqa", "mamba-2", "gated-deltanet")
@@ -28,7 +28,7 @@ Page = Annotated[Path | None, typer.Option("-o", "--output", help="The HTML file
 
 
 def written(
-    mixers: Mixers,
+    mixers: Sequence[str | Mixer],
     output: Path | None,
     phase: Phase,
     convention: ConventionOption,
@@ -56,7 +56,7 @@ def written(
     if output is None:
         raise UsageError("explore writes a file: name one, -o explore.html")
     refuse_existing(output, force)
-    named = [*(mixers or ())]
+    named = [*mixers]
     if all_ or not named:
         named += [name for found in map(builtin, names()) for name in (found.name, *found.variants)]
         named += networks.presets()

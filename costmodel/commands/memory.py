@@ -11,6 +11,7 @@ import typer
 from costmodel.commands.options import (
     Caption,
     Force,
+    Ignored,
     Output,
     StateDtype,
     UsageError,
@@ -23,13 +24,6 @@ from costmodel.commands.options import (
     typeset,
 )
 from costmodel.report.formats import SCREEN, formats
-
-Ignored = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ignore", metavar="FIELD", help="A field of the configuration to leave out; repeatable."
-    ),
-]
 
 
 def memory(

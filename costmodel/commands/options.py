@@ -212,6 +212,12 @@ def labelled(several: str) -> Any:
 
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+Ignored = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore", metavar="FIELD", help="A field of the configuration to leave out; repeatable."
+    ),
+]
 Recompute = Annotated[
     str | None,
     typer.Option(

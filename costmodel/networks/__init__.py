@@ -81,6 +81,8 @@ def described(
             "give the name of a network (`costmodel model --list` shows them all), or --hf "
             "config.json: one of the two"
         )
+    if ignored and config is None:
+        raise ModelError("--ignore is about fields of a configuration: name a config.json")
     found = huggingface.read(config, ignored) if config is not None else preset(name or "")
     file = huggingface.configuration(config, ignored) if config is not None else None
     method = huggingface.quantised(file) if file and "quantization_config" not in ignored else ""
@@ -97,9 +99,12 @@ def described(
     return replace(found, quantised=method)
 
 
-def as_mixer(name: str) -> Mixer | None:
+def as_mixer(name: str, ignored: Collection[str] = ()) -> Mixer | None:
     """A network as one mixer, so that commands on mixers take it, by its name or the path of a
     `config.json`; sizes may follow in braces, `gpt-2{L=24}`. None for a name that is no network's.
+
+    Args:
+        ignored: fields of the configuration that are not read and may have any value.
 
     Raises:
         ModelError: a configuration that cannot be read, or a network whose layers have no
@@ -109,7 +114,8 @@ def as_mixer(name: str) -> Mixer | None:
     is_file = base.endswith(".json")
     if not is_file and base not in names():
         return None
-    found = described(None, Path(base), {}) if is_file else described(base, None, {})
+    read, config = (None, Path(base)) if is_file else (base, None)
+    found = described(read, config, {}, ignored)
     return whole(built(replace(found, name=name), **sizes), frozenset(sizes))
 
 

@@ -301,6 +301,5 @@ class Configuration:
             known = f", whose default is {usual[name]!r}" if name in usual else ""
             raise self.refused(
                 f"'{name}' = {value!r} is not read{known}: a count may depend on it; "
-                f"--ignore {name} of model and memory leaves it out, for other commands take it "
-                "out of the file"
+                f"--ignore {name} leaves it out"
             )

@@ -346,7 +346,7 @@ REFUSED = [
         "pooler_act '['a']' is unknown: it is one of relu",
     ),
     ({"model_type": "vit", "patch_size": [4]}, "'patch_size' must be a positive integer or two"),
-    ({**LLAMA, "attn_logit_cap": 30.0}, "--ignore attn_logit_cap of model and memory leaves it"),
+    ({**LLAMA, "attn_logit_cap": 30.0}, "--ignore attn_logit_cap leaves it out"),
     ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read, whose default is False"),
     ({**LLAMA, "hidden_act": "relu2"}, "hidden_act 'relu2' is unknown"),
     ({**LLAMA, "num_attention_heads": 0}, "'num_attention_heads' must be a positive integer"),

@@ -71,6 +71,31 @@ def test_break_evens_of_two_configurations(
     assert "t ≥" in condition and "t ≤" in condition
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "crossover {} linear-attention --by parameters --over l",
+        "budget {} --weights 40GB --largest l",
+        "match we --to {} --by parameters --vary d",
+        "table {} --columns parameters",
+    ],
+)
+def test_every_command_leaves_ignored_fields_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    plain, odd = tmp_path / "config.json", tmp_path / "odd.json"
+    plain.write_text(json.dumps(WIDE), encoding="utf-8")
+    odd.write_text(json.dumps({**WIDE, "attn_logit_cap": 30.0}), encoding="utf-8")
+    found = run(f"{words.format(odd)} --ignore attn_logit_cap --format csv", capsys)
+    assert found == run(f"{words.format(plain)} --format csv", capsys).replace(
+        "config.json", "odd.json"
+    )
+    assert cli.run(shlex.split(words.format(odd))) == 2
+    assert "--ignore attn_logit_cap leaves it out" in capsys.readouterr().err
+    assert cli.run(shlex.split(f"{words.format('gpt-2')} --ignore x")) == 2
+    assert "name a config.json" in capsys.readouterr().err
+
+
 def read_at(path: str) -> Description:
     return networks.described(None, Path(path), {})
 
