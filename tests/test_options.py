@@ -55,6 +55,8 @@ AT_ONCE = [
         "wide+grouped+chunked-window+sinks+head-gate+qk-layer-norm+unscaled",
         "wide+grouped+chunked-window+head-gate+qk-layer-norm+unscaled+alibi",
         "qk-layer-norm+relative-bias",
+        "bias+grouped+keys-as-values+heads-qk-layer-norm+v-norm+clipped+rotary",
+        "wide+grouped+window+head-gate+heads-norm+heads-qk-layer-norm+soft-cap+alibi",
     )
 ]
 """Sets of options in which every two that go together do so."""
@@ -142,13 +144,14 @@ def normed(row: Array, weight: Array | None, done: Counter[str]) -> Array:
     return out * weight
 
 
-def centred(row: Array, weight: Array, offset: Array, done: Counter[str]) -> Array:
-    """A layer norm."""
+def centred(row: Array, weight: Array, offset: Array | None, done: Counter[str]) -> Array:
+    """A layer norm, with weights and, unless it is None, an offset."""
     m = len(row)
     done.update(mul=m, add=m - 1 + m + m - 1 + 1, div=1 + 1 + m, sqrt=1)
-    done.update(mul=m, add=m)
+    done.update(mul=m, add=0 if offset is None else m)
     centre = row - sum(row) / m
-    return np.asarray(centre / math.sqrt(sum(centre**2) / m + 1e-5) * weight + offset)
+    found = centre / math.sqrt(sum(centre**2) / m + 1e-5) * weight
+    return np.asarray(found if offset is None else found + offset)
 
 
 def slopes(n: int) -> list[float]:
@@ -228,9 +231,6 @@ def reference(
             else:
                 whole = linear(row, weight[name], bias[name], done)
                 of_row = np.split(whole, n if name == "Q" else groups)
-                if "clipped" in options:
-                    of_row = [np.clip(head, -8, 8) for head in of_row]
-                    done.update(compare=2 * len(whole))
             if name == "K":
                 keys_as_mapped.append(of_row)
             if name == "V" and "v-norm" in options:
@@ -241,13 +241,23 @@ def reference(
                 if "qk-layer-norm" in options:
                     own_norm = arrays[f"w_{name}"], arrays[f"o_{name}"]
                     of_row = [centred(head, *own_norm, done) for head in of_row]
+                if "heads-qk-layer-norm" in options:
+                    gains = arrays[f"w_{name}"].reshape(len(of_row), -1)
+                    pairs_of = zip(of_row, gains, strict=True)
+                    of_row = [centred(head, gain, None, done) for head, gain in pairs_of]
                 if "whole-qk-norm" in options:
                     of_all = normed(np.concatenate(of_row), arrays[f"w_{name}"].ravel(), done)
                     of_row = np.split(of_all, len(of_row))
-                if layouts:
-                    m = sizes["r"] if "partial-rotary" in layouts else len(of_row[0])
-                    pairs = "rotary-pairs" in layouts
-                    of_row = [turned(head, i, m, pairs, done) for head in of_row]
+            if "clipped" in options:
+                of_row = [np.clip(head, -8, 8) for head in of_row]
+                # the bounded keys are the values, unless one of the two has a norm
+                alone = name == "V" and "keys-as-values" in options and "w_K" not in arrays
+                again = not alone or "v-norm" in options
+                done.update(compare=2 * sum(map(len, of_row)) if again else 0)
+            if name != "V" and layouts:
+                m = sizes["r"] if "partial-rotary" in layouts else len(of_row[0])
+                pairs = "rotary-pairs" in layouts
+                of_row = [turned(head, i, m, pairs, done) for head in of_row]
             heads[name].append(of_row)
     y = []
     for i in range(len(x)):

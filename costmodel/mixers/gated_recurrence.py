@@ -20,14 +20,15 @@ from __future__ import annotations
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.macros.gates import gelu_tanh
 from costmodel.language.macros.positions import short_convolution
-from costmodel.language.nodes import Array
+from costmodel.language.nodes import Array, Node
 from costmodel.language.options import Chosen, offering
 from costmodel.language.writing import exp, function, scan, sum_
 
 CORE = {"core": "the recurrence alone: bare projections, no convolution, no gate on the output"}
 
 
-def short_gated_convolution() -> Mixer:
+@offering({"bias": "biases on all maps and on the convolution"})
+def short_gated_convolution(chosen: Chosen) -> Mixer:
     """The mixer of LFM2: W_out maps C * (short convolution of B * X); B, C, X are maps of x."""
     m = Mixer(
         "lfm2",
@@ -41,21 +42,27 @@ def short_gated_convolution() -> Mixer:
     x, y = m.input("x", l, d), m.output("y", l, d)
     maps = {name: m.parameter(f"W_{name}", d, d) for name in "BCX"}
     w, W_out = m.parameter("w", k, d), m.parameter("W_out", d, d)
+    biases = [f"b_{name}" for name in ("B", "C", "X", "w", "out")]
+    b_ = {name: m.parameter(name, d) for name in (biases if "bias" in chosen else ())}
     with m.form("direct") as f:
         i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
         s = f.index("s", 1, k)
+
+        def mapped(of: Array, W: Array, bias: str) -> Node:
+            """Row i of an array times W, plus the bias if the mixer has biases."""
+            product = sum_(of[i, a] * W[a, b], over=a)
+            return product + b_[bias][b] if b_ else product
+
         B, C, X = (f.array(name, l, d) for name in maps)
-        for rows, W in zip((B, C, X), maps.values(), strict=True):
-            rows[i, b] = sum_(x[i, a] * W[a, b], over=a)
+        for (name, W), rows in zip(maps.items(), (B, C, X), strict=True):
+            rows[i, b] = mapped(x, W, f"b_{name}")
         U, V, G = f.array("U", l, d), f.array("V", l, d), f.array("G", l, d)
         U[i, b] = B[i, b] * X[i, b]
-        V[i, b] = short_convolution(U[i, b], w[s, b], along=i, taps=s)
+        offset = b_["b_w"][b] if b_ else None
+        V[i, b] = short_convolution(U[i, b], w[s, b], along=i, taps=s, bias=offset)
         G[i, b] = C[i, b] * V[i, b]
-        y[i, b] = sum_(G[i, a] * W_out[a, b], over=a)
+        y[i, b] = mapped(G, W_out, "b_out")
     return m
-
-
-lfm2 = short_gated_convolution()
 
 
 @offering(CORE)

@@ -13,9 +13,10 @@ values of all t rows again for each new token, as transformers 5 does: its keys 
 the row i of the query as an axis, so that they belong to token i. It describes the step of a token;
 over whole sequences nobody makes the keys of a row more than once.
 
-As in the authors' code: no biases; norms of latent rows (V2, section 3.1.2), with an epsilon of
-1e-6; pairs of neighbouring channels are rotated, by angles with base 10000. YaRN, which DeepSeek-V3
-uses for long contexts, has other angles and multiplies the scale by a constant: operations stay.
+As in the authors' code: no biases, but by an option; norms of latent rows (V2, section 3.1.2), with
+an epsilon of 1e-6; pairs of neighbouring channels are rotated, by angles with base 10000. YaRN,
+which DeepSeek-V3 uses for long contexts, has other angles and multiplies the scale by a constant:
+operations stay.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ OPTIONS: Mapping[str, str] = {
     "query-compression": "queries from a latent row of r channels with a norm of its own",
     "nope": "the R channels of queries and of the shared key are not rotated",
     "no-shared-key": "no R channels: scores from the keys of each head alone, not rotated",
+    "bias": "b_DQ, b_DKV, b_KR and b_O, biases of latent rows, of the shared key and of the output",
     "head-gate": "heads times sigmoid(x W_G), a number per head, before the output",
 }
 SOURCES: Mapping[str, str] = {
     "query-compression": "compressed queries: DeepSeek-V2's eqs. (12)-(13)",
     "nope": "no rotation: Kimi Team 2025, Kimi Linear, arXiv 2510.26692",
     "no-shared-key": "no shared key: transformers 5.23, models/glm5_next, qk_rope_head_dim = 0",
+    "bias": "biases: transformers, DeepseekV3Attention, attention_bias",
     "head-gate": "gate: Qiu et al. 2025, arXiv 2505.06708, headwise, after the heads",
 }
 APART = {("nope", "no-shared-key"): "'no-shared-key' leaves out the channels that 'nope' keeps"}
@@ -60,15 +63,22 @@ def angle(i: int, s: int, sizes: Mapping[str, int]) -> float:
 
 
 def latent(f: Form, name: str, width: Poly, index: str) -> Array:
-    """Define and return the latent rows C_name (l, width), the RMS norm of D_name = x W_Dname;
-    `index`: the name of the index of their channels."""
+    """Define and return the latent rows C_name (l, width), the RMS norm of D_name = x W_Dname, plus
+    b_Dname if the mixer has this bias; `index`: the name of the index of their channels."""
     x, arrays = f.mixer.role("input"), f.mixer.arrays
     l, d = x.shape
     i, a, e = f.index("i", 1, l), f.index("a", 1, d), f.index(index, 1, width)
     D, C = f.array(f"D_{name}", l, width), f.array(f"C_{name}", l, width)
-    D[i, e] = sum_(x[i, a] * arrays[f"W_D{name}"][a, e], over=a)
+    D[i, e] = with_bias(f, f"b_D{name}", sum_(x[i, a] * arrays[f"W_D{name}"][a, e], over=a), e)
     C[i, e] = rms_norm(D[i, e], e, gain=arrays[f"gain_{name}"][e], eps=EPS)
     return C
+
+
+def with_bias(f: Form, name: str, product: Node, at: Index) -> Node:
+    """The value of a linear map, plus the bias `name` at channel `at` if the mixer has this
+    bias."""
+    bias = f.mixer.arrays.get(name)
+    return product if bias is None else product + bias[at]
 
 
 def by_position(f: Form, name: str, at: tuple[Index, ...], value: Node) -> None:
@@ -171,6 +181,8 @@ def mla(chosen: Chosen) -> Mixer:
     if compressed:
         wide = m.size("r", "width of the latent row of queries", 32)
         m.parameter("W_DQ", d, wide)
+        if "bias" in chosen:
+            m.parameter("b_DQ", wide)
         m.parameter("gain_Q", wide)
     W_UQ = m.parameter("W_UQ", wide, n * K)
     if shared:
@@ -185,6 +197,10 @@ def mla(chosen: Chosen) -> Mixer:
     m.parameter("W_UV", c, n * V)
     W_G = m.parameter("W_G", d, n) if "head-gate" in chosen else None
     W_O = m.parameter("W_O", n * V, d)
+    if "bias" in chosen:
+        biased = {"b_DKV": c, **({"b_KR": R} if shared else {}), "b_O": d}
+        for name, width in biased.items():
+            m.parameter(name, width)
 
     for name, attended in FORMS.items():
         with m.form(name) as f:
@@ -200,7 +216,8 @@ def mla(chosen: Chosen) -> Mixer:
                 s = f.index("s", 1, R)
                 turned = sum_(row[i, o] * W_QR[o, (j - 1) * R + s], over=o)
                 by_position(f, "Q_R", (j, i, s), turned)
-                by_position(f, "K_R", (i, s), sum_(x[i, a] * W_KR[a, s], over=a))
+                key = with_bias(f, "b_KR", sum_(x[i, a] * W_KR[a, s], over=a), s)
+                by_position(f, "K_R", (i, s), key)
                 Q_R, K_R = f.arrays["Q_R"], f.arrays["K_R"]
                 scores = scores + sum_(Q_R[j, i, s] * K_R[k, s], over=s)
             Z, A, O = (
@@ -215,5 +232,5 @@ def mla(chosen: Chosen) -> Mixer:
                 G[j, i] = function("sigmoid", sum_(x[i, a] * W_G[a, j], over=a))
                 out[i, (j - 1) * V + v] = G[j, i] * O[i, (j - 1) * V + v]
             w = f.index("w", 1, n * V)
-            y[i, b] = sum_(out[i, w] * W_O[w, b], over=w)
+            y[i, b] = with_bias(f, "b_O", sum_(out[i, w] * W_O[w, b], over=w), b)
     return m

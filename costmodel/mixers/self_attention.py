@@ -50,17 +50,18 @@ OPTIONS = {
     "heads-norm": "an RMS norm of all heads as one row, before the output",
     "keys-as-values": "no W_V: values are the keys before their norm and rotary embedding",
     "qk-norm": "an RMS norm of each head of queries and of keys",
-    "whole-qk-norm": "an RMS norm of all heads of queries as one row, and of all heads of keys",
-    "qk-layer-norm": "a layer norm of each head of queries and of keys",
+    "whole-qk-norm": "an RMS norm of all queries as one row, and of all keys",
+    "qk-layer-norm": "'qk-norm' as a layer norm",
+    "heads-qk-layer-norm": "'qk-layer-norm' with weights a head, no offset",
     "v-norm": "an RMS norm of each head of values, without weights",
-    "clipped": "queries, keys and values between -8 and 8, before norms",
-    "unscaled": "scores q k as they are, without the division by the root of the width",
+    "clipped": "queries, keys and values between -8 and 8, after norms",
+    "unscaled": "scores q k without the division by the root of the width",
     "soft-cap": "scores s as 50 tanh(s/50)",
     "alibi": "a number per head and key, from a table, is added to each score",
     "relative-bias": "a learned number per head, of B by the distance, is added to each score",
     "rotary": "rotary embedding of queries and keys, channel c with c + h/2",
     "rotary-pairs": "rotary embedding of queries and keys, channel 2c-1 with 2c",
-    "partial-rotary": "rotary embedding of the first r channels of a head, c with c + r/2; with "
+    "partial-rotary": "rotary embedding of a head's first r channels, c with c + r/2; with "
     "rotary-pairs 2c-1 with 2c",
 }
 SOURCES = {
@@ -81,7 +82,8 @@ SOURCES = {
     "heads-norm": "norm of the heads: transformers, BitNetAttention, attn_sub_norm",
     "keys-as-values": "keys as values: transformers, Gemma4TextAttention, attention_k_eq_v",
     "qk-layer-norm": "layer norms: transformers, PersimmonAttention, qk_layernorm",
-    "clipped": "bounds of queries, keys and values: transformers, DbrxAttention, clip_qkv",
+    "heads-qk-layer-norm": "layer norms: transformers, StableLmAttention, qk_layernorm",
+    "clipped": "bounds of queries, keys and values: transformers, OlmoeAttention, clip_qkv",
     "v-norm": "a norm of values: transformers, Gemma4TextAttention",
     "unscaled": "no scale: transformers, Gemma4TextAttention",
     "qk-norm": "norms: Dehghani et al. 2023, arXiv 2302.05442; RMS norms as in Qwen3",
@@ -96,7 +98,8 @@ SOURCES = {
 OF_TORCH = {"bias", "output-bias", "bidirectional", "cross"}
 """The options that `TORCH` has."""
 ROTARY = ("rotary", "rotary-pairs", "partial-rotary")
-NORMS = ("qk-norm", "whole-qk-norm", "qk-layer-norm")
+NORMS = ("qk-norm", "whole-qk-norm", "qk-layer-norm", "heads-qk-layer-norm")
+LAYER_NORMS = ("qk-layer-norm", "heads-qk-layer-norm")
 GATES = ("gate", "head-gate", "biased-gate")
 BIASED = ("alibi", "relative-bias")
 """The options with positions as biases of scores."""
@@ -368,8 +371,10 @@ def self_attention(chosen: Chosen) -> Mixer:
     of_biases |= {"G": heads} if "biased-gate" in chosen else {}
     b_ = {name: m.parameter(f"b_{name}", *shape) for name, shape in of_biases.items()}
     whole = "whole-qk-norm" in chosen
+    layer_normed = bool(chosen & {*LAYER_NORMS})
+    by_head = {"Q": heads, "K": (g,)} if "heads-qk-layer-norm" in chosen else {"Q": (), "K": ()}
     gains = {
-        one: m.parameter(f"w_{one}", *(maps[one][1:] if whole else (key,)))
+        one: m.parameter(f"w_{one}", *(maps[one][1:] if whole else (*by_head[one], key)))
         for one in ("QK" if chosen & {*NORMS} else "")
     }
     offsets = {
@@ -402,7 +407,7 @@ def self_attention(chosen: Chosen) -> Mixer:
             """Row `row` of an array times W_name, plus b_name if there is one, at column `at`."""
             return with_bias(sum_(of[row, a] * W[name][a, *at], over=a), b_.get(name), at)
 
-        steps = ["_p", *(["_c"] if clipped else []), *(["_n"] if gains else []),
+        steps = ["_p", *(["_n"] if gains else []), *(["_c"] if clipped else []),
                  *(["_r"] if turned else [])]  # fmt: skip
         names = [*steps[:-1], ""]
         """Queries and keys after each step: the last one is the name without an ending."""
@@ -412,29 +417,31 @@ def self_attention(chosen: Chosen) -> Mixer:
         if "V" in maps:
             raw = "V_p" if chosen & {"v-norm", "clipped"} else "V"
             V_p = array(raw, g, z.shape[0], value, cite="(12)")
-        V_c = V_p
+        V_n = V_p
+        if "v-norm" in chosen:
+            V_n = array("V_n" if clipped else "V", g, z.shape[0], value)
+        V = V_n
         if clipped:
-            V_c = K[1] if "V" not in maps else array(
-                "V_c" if "v-norm" in chosen else "V", g, z.shape[0], value
-            )  # fmt: skip
-        V = array("V", g, z.shape[0], value) if "v-norm" in chosen else V_c
+            same = V_n is K[0] and not gains  # bounded keys are bounded values
+            V = K[1] if same else array("V", g, z.shape[0], value)
 
         columns = {"Q": (*group, (o - 1) * key + c), "K": ((j - 1) * key + c,)}
         Q[0][*head, i, c] = mapped("Q", x, i, *columns["Q"])
         K[0][j, s, c] = mapped("K", z, s, *columns["K"])
         if "V" in maps:
             V_p[j, s, v] = mapped("V", z, s, (j - 1) * value + v)
-        if V_c is not V_p and "V" in maps:
-            V_c[j, s, v] = bounded(V_p[j, s, v])
-        if V is not V_c:
-            V[j, s, v] = rms_norm(V_c[j, s, v], over=v)
+        if V_n is not V_p:
+            V_n[j, s, v] = rms_norm(V_p[j, s, v], over=v)
+        if V is not V_n and V not in K:
+            V[j, s, v] = bounded(V_n[j, s, v])
         for one, stages, of, row in (("Q", Q, head, i), ("K", K, (j,), s)):
             for step, before, after in zip(steps[1:], stages, stages[1:], strict=False):
                 at = before[*of, row, c]
                 if step == "_c":
                     after[*of, row, c] = bounded(at)
-                elif step == "_n" and offsets:
-                    gain, offset = gains[one][c], offsets[one][c]
+                elif step == "_n" and layer_normed:
+                    gain = gains[one][*(of if by_head[one] else ()), c]
+                    offset = offsets[one][c] if offsets else None
                     after[*of, row, c] = layer_norm(at, over=c, gain=gain, bias=offset)
                 elif step == "_n":
                     normed = (*of, c) if whole else c

@@ -7,12 +7,14 @@ Sources and choices: costmodel.mixers.gated_recurrence. Rows are (b, s, d), insi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from profiler.mixers.long_convolution import short_convolution, short_latest
+from profiler.mixers.self_attention import linear
 from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.scans import scan
@@ -33,14 +35,22 @@ GATED = {
 @implementation(
     "lfm2",
     "convolution",
+    options=("bias",),
     rewrites=("dense",),
     kernels={**GATED, "V": "convolution"},
     step_kernels={**GATED, "V": "reduction"},
 )
 class ShortGatedConvolution(Mixer):
-    """LFM2: W_B, W_C, W_X and W_out (d, d), and the k taps w (k, d) of a short convolution."""
+    """LFM2: W_B, W_C, W_X and W_out (d, d), and the k taps w (k, d) of a short convolution; with
+    the option `bias` a bias (d) of each."""
 
-    def __init__(self, *, d: int, l: int, k: int) -> None:
+    b_B: nn.Parameter | None
+    b_C: nn.Parameter | None
+    b_X: nn.Parameter | None
+    b_w: nn.Parameter | None
+    b_out: nn.Parameter | None
+
+    def __init__(self, *, d: int, l: int, k: int, options: Sequence[str] = ()) -> None:
         """Declare four linear maps of rows of width d, and k taps for each channel."""
         super().__init__(d=d, l=l)
         require_sizes(k=k)
@@ -50,19 +60,29 @@ class ShortGatedConvolution(Mixer):
         self.W_X: nn.Parameter = self.weight(d, d)
         self.w: nn.Parameter = self.weight(k, d)
         self.W_out: nn.Parameter = self.weight(d, d)
+        for name in ("B", "C", "X", "w", "out"):
+            bias = nn.Parameter(self.like.new_zeros(d)) if "bias" in options else None
+            self.register_parameter(f"b_{name}", bias)
 
     def mix(self, x: Tensor) -> Tensor:
         """y (b, s, d) of x (b, s, d): the convolution of B X, where B = x W_B and X = x W_X, times
         C = x W_C."""
-        V = short_convolution((x @ self.W_B) * (x @ self.W_X), self.w)
-        return ((x @ self.W_C) * V) @ self.W_out
+        return self._out(x, short_convolution(self._gated(x), self.w, self.b_w))
+
+    def _gated(self, x: Tensor) -> Tensor:
+        """B X (..., d) of rows x (..., d)."""
+        return linear(x, self.W_B, self.b_B) * linear(x, self.W_X, self.b_X)
+
+    def _out(self, x: Tensor, V: Tensor) -> Tensor:
+        """The outputs (..., d) of rows x (..., d) and of the convolution V (..., d) at the rows."""
+        return linear(linear(x, self.W_C, self.b_C) * V, self.W_out, self.b_out)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """y_t (b, d) of one token x_t (b, d): the convolution at the token's row."""
-        U = (x_t @ self.W_B) * (x_t @ self.W_X)
+        U = self._gated(x_t)
         V = short_latest(U, state.held("U"), self.w)
         state.append(U=U)
-        return ((x_t @ self.W_C) * V) @ self.W_out
+        return self._out(x_t, V if self.b_w is None else V + self.b_w)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """An empty state with the last k-1 rows of B X, newest first."""

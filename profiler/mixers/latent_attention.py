@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from costmodel.language.options import joined
+from profiler.mixers.self_attention import linear
 from profiler.modules.base import Mixer, State, require_sizes
 from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
@@ -60,7 +61,8 @@ def latent(name: str, form: str) -> Callable[[Module], Module]:
 
     def described(module: Module) -> Module:
         """Register the class once for each set of options."""
-        several = ("", "query-compression"), ("", "nope", "no-shared-key"), ("", "head-gate")
+        positions = ("", "nope", "no-shared-key")
+        several = ("", "query-compression"), positions, ("", "bias"), ("", "head-gate")
         for chosen in product(*several):
             options = [option for option in chosen if option]
             implementation(
@@ -101,7 +103,8 @@ class LatentAttention(Mixer):
 
     W_DKV is (d, c), W_UK (c, n*K), W_UV (c, n*V), W_KR (d, R) and W_O (n*V, d); W_UQ (d, n*K) and
     W_QR (d, n*R) or, with the option `query-compression`, (r, ...) after W_DQ (d, r); W_G (d, n)
-    with the option `head-gate`, which multiplies each head by a sigmoid. A score is
+    with the option `head-gate`, which multiplies each head by a sigmoid; b_DQ (r), b_DKV (c), b_KR
+    (R) and b_O (d) with the option `bias`. A score is
     the product of a head's query and key of width K, plus that of a query and a key K_R of width R
     that all heads share (none with `no-shared-key`). These two parts are rotated by their positions
     (not with `nope`); cos and sin (l, R) are the tables, which limit the length.
@@ -109,6 +112,10 @@ class LatentAttention(Mixer):
 
     cos: Tensor
     sin: Tensor
+    b_DQ: nn.Parameter | None
+    b_DKV: nn.Parameter | None
+    b_KR: nn.Parameter | None
+    b_O: nn.Parameter | None
 
     def __init__(
         self,
@@ -154,6 +161,11 @@ class LatentAttention(Mixer):
         if self.gated:
             self.W_G: nn.Parameter = self.weight(d, n)
         self.W_O: nn.Parameter = self.weight(n * V, d)
+        widths = {"b_DQ": self.r if self.compressed else 0, "b_DKV": c, "b_KR": self.R, "b_O": d}
+        for name, width in widths.items():
+            has = "bias" in options and width > 0
+            bias = nn.Parameter(self.like.new_zeros(width)) if has else None
+            self.register_parameter(name, bias)
         if self.bounded:
             for name, table in zip(("cos", "sin"), tables(l, self.R, self.like), strict=True):
                 self.register_buffer(name, table, persistent=False)
@@ -166,15 +178,19 @@ class LatentAttention(Mixer):
         """The queries of rows x (b, s, d) in n heads, whose first row has the position `first`
         (from 0): Q_C (b, n, s, K) for each head's keys and Q_R (b, n, s, R) for the shared key,
         None without one."""
-        row = rms_norm(x @ self.W_DQ, self.gain_Q, EPS) if self.compressed else x
+        row = x
+        if self.compressed:
+            row = rms_norm(linear(x, self.W_DQ, self.b_DQ), self.gain_Q, EPS)
         at_place = self.placed(self.heads(row @ self.W_QR), first) if self.shared else None
         return self.heads(row @ self.W_UQ), at_place
 
     def latent(self, x: Tensor, first: int) -> dict[str, Tensor]:
         """The latent rows C_KV (b, s, c) and, if there is a shared key, its rows K_R (b, s, R);
         `first` as in `queries`."""
-        rows = {"C_KV": rms_norm(x @ self.W_DKV, self.gain_KV, EPS)}
-        return rows | {"K_R": self.placed(x @ self.W_KR, first)} if self.shared else rows
+        rows = {"C_KV": rms_norm(linear(x, self.W_DKV, self.b_DKV), self.gain_KV, EPS)}
+        if self.shared:
+            rows["K_R"] = self.placed(linear(x, self.W_KR, self.b_KR), first)
+        return rows
 
     def placed(self, rows: Tensor, first: int) -> Tensor:
         """Rows (..., s, R), rotated by their positions from `first` on; unchanged with `nope`."""
@@ -218,7 +234,7 @@ class LatentAttention(Mixer):
         """y (b, s, d) of x (b, s, d): attend from each row to itself and all rows before."""
         kept = self.kept(self.latent(x, 0))
         heads = self.attend(self.queries(x, 0), kept, causal=True)
-        return self.joined(x, heads.transpose(1, 2)) @ self.W_O
+        return linear(self.joined(x, heads.transpose(1, 2)), self.W_O, self.b_O)
 
     def joined(self, x: Tensor, heads: Tensor) -> Tensor:
         """Heads (..., n, V) side by side, (..., n*V); with the option `head-gate` each times the
@@ -247,7 +263,7 @@ class LatentAttention(Mixer):
         state.append(**{name: row.squeeze(-2) for name, row in rows.items()})
         held = {name: state.held(name) for name in rows}
         heads = self.attend(self.queries(x, at), held, causal=False).squeeze(2)
-        return self.joined(x_t, heads) @ self.W_O
+        return linear(self.joined(x_t, heads), self.W_O, self.b_O)
 
 
 @latent("expanded", "expanded")

@@ -22,6 +22,7 @@ from costmodel.mixers.self_attention import (
     CAP,
     CLIP,
     GATES,
+    LAYER_NORMS,
     NORMS,
     ROTARY,
     bucket,
@@ -34,7 +35,7 @@ from profiler.modules.running_sums import ChunkState
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
 STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fromkeys(
-    ("Q_c", "K_c", "V_c", "Q_n", "K_n", "O", "N"), "elementwise"
+    ("Q_c", "K_c", "Q_n", "K_n", "V_n", "O", "N"), "elementwise"
 )
 """Array that an option brings -> kernel class."""
 
@@ -132,13 +133,17 @@ class Heads(SequenceMixer):
             if self.W_G is not None:
                 self.W_G = nn.Parameter(self.W_G.detach().view(d, self.g, -1))
         self.whole_norms = "whole-qk-norm" in options
-        self.layer_norms = "qk-layer-norm" in options
+        self.layer_norms = not {*LAYER_NORMS}.isdisjoint(options)
+        own = "heads-qk-layer-norm" in options
         for name, map_ in (("w_Q", self.W_Q), ("w_K", self.W_K)):
-            shape = map_.shape[1:] if self.whole_norms else (self.K,)
+            of = heads if name == "w_Q" else (self.g,)
+            shape = map_.shape[1:] if self.whole_norms else (*(of if own else ()), self.K)
             normed = not {*NORMS}.isdisjoint(options)
             gain = nn.Parameter(self.like.new_ones(shape)) if normed else None
             self.register_parameter(name, gain)
-            offset = nn.Parameter(self.like.new_zeros(shape)) if self.layer_norms else None
+            offset = (
+                nn.Parameter(self.like.new_zeros(shape)) if self.layer_norms and not own else None
+            )
             self.register_parameter(name.replace("w", "o"), offset)
         joined = nn.Parameter(self.like.new_ones(self.W_out.shape[:-1]))
         self.register_parameter("w_R", joined if "heads-norm" in options else None)
@@ -232,7 +237,7 @@ class Heads(SequenceMixer):
     def _queries(self, x: Tensor, first: int = 0) -> Tensor:
         """Q (..., n, K) of x (..., d), whose first row is at the position `first`."""
         bias = None if self.b_Q is None else self.b_Q.flatten()
-        rows = self._within(self._split(linear(x, self.W_Q.flatten(1), bias), self.n))
+        rows = self._split(linear(x, self.W_Q.flatten(1), bias), self.n)
         return self._placed(rows, self.w_Q, self.o_Q, first)
 
     def _within(self, rows: Tensor) -> Tensor:
@@ -242,24 +247,29 @@ class Heads(SequenceMixer):
     def _keys_and_values(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
         """(keys (..., g, K), values (..., g, V)) in g heads of rows x (..., d), whose first row is
         at the position `first`; with `keys-as-values` V is K before its norm and rotation."""
-        keys = values = self._within(self._split(linear(x, self.W_K, self.b_K), self.g))
+        keys = values = self._split(linear(x, self.W_K, self.b_K), self.g)
         if self.W_V is not None:
-            values = self._within(self._split(linear(x, self.W_V, self.b_V), self.g))
+            values = self._split(linear(x, self.W_V, self.b_V), self.g)
         if self.v_norm:
             values = F.rms_norm(values, (self.V,), None, float(RMS_EPS))
-        return self._placed(keys, self.w_K, self.o_K, first), values
+        return self._placed(keys, self.w_K, self.o_K, first), self._within(values)
 
     def _placed(
         self, rows: Tensor, gain: Tensor | None, offset: Tensor | None, first: int
     ) -> Tensor:
         """Queries or keys (b, s, n, K), or (b, n, K) of one token, after their norm with this gain
-        (None for no norm), a layer norm if there is an offset, and their rotary embedding, if any.
+        (None for no norm), which is a layer norm by some options, their bounds and their rotary
+        embedding, if any.
         ValueError beyond the tables."""
-        if offset is not None:
+        if self.layer_norms and offset is None and gain is not None:
+            rows = F.layer_norm(rows, (self.K,), None, None, float(LAYER_EPS))
+            rows = rows * gain.view(-1, self.K)
+        elif self.layer_norms:
             rows = F.layer_norm(rows, (self.K,), gain, offset, float(LAYER_EPS))
         elif gain is not None:
             axes = rows.shape[-2:] if self.whole_norms else rows.shape[-1:]
             rows = F.rms_norm(rows, axes, gain.view(axes), float(RMS_EPS))
+        rows = self._within(rows)
         if not self.rotary:
             return rows
         last = first + (rows.shape[1] if rows.ndim == 4 else 1)

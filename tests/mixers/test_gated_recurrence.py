@@ -65,9 +65,11 @@ def taps(rows: Array, i: int, w: Array) -> Array:
 
 
 def short(x: Array, W: Arrays, sizes: Sizes) -> Array:
-    """[B | C | u] = W x; W_out (C conv(B u))."""
-    B, C, u = x @ W["W_B"], x @ W["W_C"], x @ W["W_X"]
-    return np.array([(C[i] * taps(B * u, i, W["w"])) @ W["W_out"] for i in range(len(x))])
+    """[B | C | u] = W x + b; W_out (C (conv(B u) + b_w)) + b_out, biases 0 where there are none."""
+    b = {name: W.get(f"b_{name}", 0.0) for name in ("B", "C", "X", "w", "out")}
+    B, C, u = (x @ W[f"W_{name}"] + b[name] for name in "BCX")
+    rows = [C[i] * (taps(B * u, i, W["w"]) + b["w"]) for i in range(len(x))]
+    return np.array(rows) @ W["W_out"] + b["out"]
 
 
 def sigmoid(z: float) -> float:
@@ -114,6 +116,7 @@ def core(x: Array, W: Arrays, sizes: Sizes) -> Array:
 @by_sizes(LFM2_SIZES)
 def test_lfm2_equals_the_paper(sizes: Sizes) -> None:
     equals_the_paper("lfm2", sizes, short, ROUNDING)
+    equals_the_paper("lfm2+bias", sizes, short, ROUNDING)
 
 
 @by_sizes(UNIT_SIZES)
@@ -158,6 +161,7 @@ def test_a_token_of_lfm2_takes_these_operations(d: int, k: int) -> None:
     expected = times(linear(d, d), 4) + Counter(mul=(k + 2) * d, add=(k - 1) * d)
     at = {"l": 9, "t": 9, "d": d, "k": k}
     assert operations("lfm2", at, phase="inference") == expected
+    assert operations("lfm2+bias", at, phase="inference") == expected + Counter(add=5 * d)
 
 
 @pytest.mark.parametrize(("d", "n", "h", "k"), [(6, 2, 3, 4), (10, 3, 4, 2)])

@@ -21,7 +21,8 @@ from tests.mixers import held
 from tests.mixers.held import Array, Arrays, Sizes, drawn, operations
 
 NAMES = (
-    "mla", "mla+query-compression", "mla+nope+head-gate", "mla+query-compression+no-shared-key"
+    "mla", "mla+query-compression+bias", "mla+nope+bias+head-gate",
+    "mla+query-compression+no-shared-key",
 )  # fmt: skip
 FORMS = ("expanded", "absorbed", "re-expanded")
 SIZES = {"l": 4, "d": 6, "n": 3, "K": 2, "V": 3, "c": 5, "R": 4, "r": 7}
@@ -58,8 +59,13 @@ class Decoder:
         return self.sum([p * q for p, q in zip(a, b, strict=True)])
 
     def times(self, row: Row, name: str, head: int | None = None) -> Row:
-        """row W, or the columns of one head."""
-        return [self.dot(row, list(column)) for column in self.columns(name, head)]
+        """row W plus the bias of W, if there is one; or the columns of one head."""
+        found = [self.dot(row, list(column)) for column in self.columns(name, head)]
+        bias = self.W.get(name.replace("W", "b"))
+        if bias is None:
+            return found
+        self.tally["add"] += len(found)
+        return [u + b for u, b in zip(found, bias, strict=True)]
 
     def columns(self, name: str, head: int | None = None) -> Array:
         W = self.W[name].T

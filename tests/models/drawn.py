@@ -178,6 +178,7 @@ SOME: Mapping[str, Sequence[Any]] = {
     "mamba_conv_bias": (True, False),
     "mamba_proj_bias": (True, False),
     "conv_L_cache": (2, 5),
+    "conv_bias": (True, False),
     "use_sandwich_norm": (True, False),
     "linear_num_heads": (1, 2),
     "linear_head_dim": (3, 5),
@@ -197,8 +198,8 @@ TURNED: Mapping[str, Sequence[Any]] = {"hidden_size": (48, 96), "num_attention_h
 """Where half or a quarter of the channels of a head turn."""
 
 LATENT: Mapping[str, Sequence[Any]] = {
-    "num_attention_heads": (6,), "num_key_value_heads": (6,), "attention_bias": (),
-    "head_dim": (), "num_experts_per_tok": (1, 2),
+    "num_attention_heads": (6,), "num_key_value_heads": (6,), "head_dim": (),
+    "num_experts_per_tok": (1, 2),
 }  # fmt: skip
 """Where attention is latent: every head has keys of its own."""
 
@@ -537,6 +538,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "intermediate_size": (11, 70),
         "conv_L_cache": (2, 5),
         "full_attn_idxs": ([0], [0, 2]),
+        "conv_bias": (True, False),
         "block_multiple_of": (8,),
         "block_ffn_dim_multiplier": (1.0, 1.5),
         "block_auto_adjust_ff_dim": (True, False),
@@ -547,6 +549,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "hidden_size": (24, 48),
         "num_layers": (1, 3),
         "num_attention_heads": (6,),
+        "attention_bias": (True, False),
         "ffn_hidden_size": (1, 11),
         "q_lora_rank": (5, 7),
         "kv_lora_rank": (3, 8),

@@ -151,6 +151,8 @@ RULES: Mapping[str, Sequence[Rule]] = {
         (r"(q_b_proj|q_proj)\.weight", "W_UQ W_QR", "heads"),
         (r"kv_a_proj_with_mqa\.weight", "W_DKV W_KR", "columns"),
         (r"kv_a_layernorm\.weight", "gain_KV", ""),
+        (r"q_a_proj\.bias", "b_DQ", ""), (r"kv_a_proj_with_mqa\.bias", "b_DKV b_KR", "columns"),
+        (r"(o_proj|dense)\.bias", "b_O", ""),
         (r"kv_b_proj\.weight", "W_UK W_UV", "heads"), (r"o_proj\.weight", "W_O", "columns"),
         (r"g_proj\.weight", "W_G", "columns"),
     ],
@@ -193,6 +195,8 @@ RULES: Mapping[str, Sequence[Rule]] = {
     "lfm2": [
         (r"conv\.weight", "w", "columns"), (r"in_proj\.weight", "W_B W_C W_X", "columns"),
         (r"out_proj\.weight", "W_out", "columns"),
+        (r"conv\.bias", "b_w", ""), (r"in_proj\.bias", "b_B b_C b_X", "columns"),
+        (r"out_proj\.bias", "b_out", ""),
     ],
     "mlstm": [
         *((rf"{theirs}\.weight", f"W_{ours}", "columns") for theirs, ours in (
@@ -436,7 +440,7 @@ def _load_part(modules: Sequence[Any], base: str, tensors: Mapping[str, Tensor],
     part = modules[0]
     named = dict(pair for one in modules for pair in one.named_parameters())
     given, lacking = {**named, **dict(part.named_buffers())}, {*named}
-    for full, value in tensors.items():
+    for full, value in _by_heads(tensors).items():
         name = full.removeprefix("attention.").replace("_proj.linear.", "_proj.")
         found = [(names, how) for theirs, names, how in RULES[base] if re.fullmatch(theirs, name)]
         if len(found) != 1:
@@ -457,6 +461,17 @@ def _load_part(modules: Sequence[Any], base: str, tensors: Mapping[str, Tensor],
             lacking.discard(target)
     if lacking:
         raise ValueError(f"{kind}: the class has no {', '.join(sorted(lacking))} of {base}")
+
+
+def _by_heads(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters, with those of a norm for each head, `norms.0.weight` (h), `norms.1.weight`,
+    ..., as one (heads, h)."""
+    found: dict[str, Tensor] = {}
+    for full, value in tensors.items():
+        name, times = re.subn(r"\.norms\.\d+\.", ".", full)
+        rows = [*found[name], value] if name in found else [value]
+        found[name] = torch.stack(rows) if times else value
+    return found
 
 
 def _in_halves(value: Tensor, width: int, turned: int) -> Tensor:

@@ -118,6 +118,13 @@ def mamba_2(
     return mixer("mamba-2", options, n=heads, P=width, N=c.size("mamba_d_state"), G=groups, k=taps)
 
 
+def gated_convolution(c: Configuration) -> Use:
+    """Make the part LFM2's gated convolution, with taps and biases by the usual fields of a
+    configuration."""
+    biased = ("bias",) if c.switch("conv_bias", False) else ()
+    return mixer("lfm2", biased, k=c.size("conv_L_cache"))
+
+
 def conv_bias(c: Configuration, name: str) -> tuple[str, ...]:
     """The option of Mamba and Mamba-2 for a field that says whether short convolutions have
     biases; none where the field is missing or true."""

@@ -10,8 +10,8 @@ from costmodel.networks.architectures.decoder import (
     attention,
     block,
     decoder,
+    gated_convolution,
     layer_kinds,
-    mixer,
     part,
     rotary,
 )
@@ -30,6 +30,7 @@ DEFAULTS: Mapping[str, Any] = {
     "rope_parameters": None,
     "rope_scaling": None,
     "conv_L_cache": 3,
+    "conv_bias": False,
     "block_multiple_of": 256,
     "block_ffn_dim_multiplier": 1.0,
     "block_auto_adjust_ff_dim": True,
@@ -50,7 +51,7 @@ ONLY_NUMBERS = (
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of transformers' Lfm2ForCausalLM or Lfm2Model: in
     each block attention or a gated convolution, then an FFN."""
-    c.with_defaults(DEFAULTS).require({"conv_bias": (False,)})
+    c.with_defaults(DEFAULTS)
     d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
     c.fields_read.update(ONLY_NUMBERS)
     c.agree(
@@ -67,7 +68,7 @@ def read(c: Configuration) -> Description:
     kinds = layer_kinds(c, number, lambda k: KINDS[k not in there], KINDS)
     made = {
         KINDS[0]: attention(c, "qk-norm", *turned),
-        KINDS[1]: mixer("lfm2", (), k=c.size("conv_L_cache")),
+        KINDS[1]: gated_convolution(c),
     }
     ffn = part("gated FFN", parts.gated_ffn())
     layers = [block(kind, made[kind], ffn, norm=norm) for kind in kinds]

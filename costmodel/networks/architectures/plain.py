@@ -148,12 +148,12 @@ def latent(c: Configuration, *options: str) -> Use:
     new token attends to compressed (latent) rows, a whole sequence to the keys and values made of
     them. The class reads no number of heads of keys, and sets `head_dim` and `qk_head_dim`."""
     rotary(c)  # refuses parameters that are not known here
-    c.require({"attention_bias": (False,)})
+    biased = ("bias",) if c.switch("attention_bias", False) else ()
     c.fields_read.update(("num_key_value_heads", "rope_interleave", "head_dim", "qk_head_dim"))
     queries = c.size_or_none("q_lora_rank")
     found = mixer(
         "mla",
-        (*(("query-compression",) if queries else ()), *options),
+        (*(("query-compression",) if queries else ()), *biased, *options),
         n=c.size("num_attention_heads"),
         K=c.size("qk_nope_head_dim"),
         V=c.size_or_none("v_head_dim") or c.size("hidden_size") // c.size("num_attention_heads"),

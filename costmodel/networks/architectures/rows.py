@@ -16,6 +16,7 @@ from costmodel.networks.architectures.decoder import (
     UNIT_GAINS,
     attention,
     conv_bias,
+    gated_convolution,
     head_width,
     mamba_2,
     map_biases,
@@ -233,11 +234,6 @@ def _lightning(c: Configuration) -> Use:
     return mixer("lightning", (), n=c.size("num_attention_heads"), h=head_width(c))
 
 
-def _convolution(c: Configuration) -> Use:
-    c.require({"conv_bias": (False,)})
-    return mixer("lfm2", (), k=c.size("conv_L_cache"))
-
-
 def _kda(c: Configuration) -> Use:
     """Make the part KDA (Kimi delta attention), with n heads of width h and k taps from the
     configuration's object `linear_attn_config`, or else from its fields."""
@@ -337,12 +333,12 @@ def _dbrx(c: Configuration) -> Use:
     return attention(c, *rotary(c)[0], *_bound(inner), groups=groups)
 
 
-def _clipped(c: Configuration) -> Use:
-    """Make the attention of OLMo, as a part: with a rotary embedding, and with bounds of queries,
-    keys and values if the field `clip_qkv` has one."""
+def _clipped(c: Configuration, *options: str) -> Use:
+    """Make the attention of OLMo, as a part: with `options`, a rotary embedding, and bounds of
+    queries, keys and values if the field `clip_qkv` has one."""
     biased = ("bias",) if c.switch("attention_bias") else ()
     turned, _ = rotary(c)
-    return attention(c, *biased, *turned, *_bound(c))
+    return attention(c, *options, *biased, *turned, *_bound(c))
 
 
 def _japanese(c: Configuration, *options: str) -> Use:
@@ -802,13 +798,13 @@ ROWS: Mapping[str, Plain] = {
         remark="gates are sigmoids, where the class has softplus",
     ),
     "lfm2_moe": Plain(
-        name="Lfm2Moe", options=NORMED, mixers={CONV: _convolution}, activation="silu",
+        name="Lfm2Moe", options=NORMED, mixers={CONV: gated_convolution}, activation="silu",
         numbers="routed_scaling_factor use_expert_bias",
         same={"tie_embedding": "tie_word_embeddings"},
         experts=Experts(scores="sigmoid"),
     ),
     "lfm3": Plain(
-        name="Lfm3", options=(*NORMED, "head-gate"), mixers={CONV: _convolution}, kinds=_lfm_3,
+        name="Lfm3", options=(*NORMED, "head-gate"), mixers={CONV: gated_convolution}, kinds=_lfm_3,
         share={FULL: 0.5, NEAR: 1.0}, activation="silu",
         fixed={"use_attention_gate": (True,), "attention_bias": (False,)},
         place=lambda c: "both" if c.switch("use_sandwich_norm") else "before",
@@ -913,7 +909,7 @@ ROWS: Mapping[str, Plain] = {
         "linear_dt_init_floor",
     ),
     "olmoe": Plain(
-        name="Olmoe", options=WHOLE, fixed={"clip_qkv": (None,)},
+        name="Olmoe", mixers={FULL: lambda c: _clipped(c, *WHOLE)},
         experts=Experts(width="intermediate_size"),
     ),
     "openai-gpt": Plain(
@@ -979,9 +975,10 @@ ROWS: Mapping[str, Plain] = {
         experts=Experts(scores="sigmoid", shared="plain"),
     ),
     "stablelm": Plain(
-        name="StableLm", norm="layer", share=0.25, switches={"use_qkv_bias": "qkv-bias"},
+        name="StableLm", norm="layer", share=0.25,
+        switches={"use_qkv_bias": "qkv-bias", "qk_layernorm": "heads-qk-layer-norm"},
         place=lambda c: "beside" if c.switch("use_parallel_residual") else "before",
-        fixed={"qk_layernorm": (False,)}, dropout="hidden_dropout",
+        dropout="hidden_dropout",
     ),
     "starcoder2": Plain(
         name="Starcoder2", norm="layer", switches=USE_BIAS, ffn="plain", ffn_bias="use_bias",
