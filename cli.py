@@ -936,8 +936,8 @@ def prove(name: str, strict: bool, seed: int | None, format_: str, context: type
         raise Failed
 
 
-FEW_COLLECTIONS = 1_000_000
-"""The threshold of the garbage collector in new objects: tables create many, but no cycles."""
+FEW_COLLECTIONS = 10_000_000
+"""The threshold of the garbage collector in new objects: tables create many, and few cycles."""
 
 
 DERIVING = frozenset(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
