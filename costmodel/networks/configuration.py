@@ -18,6 +18,7 @@ from costmodel.errors import ModelError
 ACTIVATIONS: Mapping[str, str] = {
     "relu": "relu",
     "gelu": "gelu",
+    "gelu_fast": "gelu-tanh",
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
     "tanh": "tanh",
@@ -45,10 +46,20 @@ COUNT_NOTHING = frozenset(
     router_aux_loss_coef router_jitter_noise sep_token_id task_specific_params tokenizer_class
     torch_dtype torchscript transformers_version unsloth_version use_bfloat16 use_cache
     use_return_dict
-    """.split()  # noqa: SIM905 - a list of 50 words reads better as text
+
+    attention_softmax_in_fp32 bad_words_ids begin_suppress_tokens cache_implementation
+    diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
+    exponential_decay_length_penalty length_penalty max_length min_length model_max_length
+    no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    original_max_position_embeddings output_scores
+    remove_invalid_values repetition_penalty return_dict_in_generate scale_attention_softmax_in_fp32
+    summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+    suppress_tokens temperature tf_legacy_loss top_k top_p typical_p
+    """.split()  # noqa: SIM905 - a list of 80 words reads better as text
 )
 """Fields that change no number of parameters, operations or cached entries: names, tokens, types,
-constants of a norm, the base of angles, and what only training's random numbers depend on."""
+constants of a norm, the base of angles, and what only training's random numbers depend on; in the
+second paragraph what older files have: how tokens are drawn, and a class for summaries."""
 
 ANYWHERE: Mapping[str, Any] = {
     "add_cross_attention": False,
@@ -58,14 +69,23 @@ ANYWHERE: Mapping[str, Any] = {
     "is_encoder_decoder": False,
     "pruned_heads": {},
     "tie_encoder_decoder": False,
+    "activation_dropout": 0.0,
+    "attn_window_size": None,
+    "for_llm_compressor": False,
+    "hidden_dropout": 0.0,
+    "mlp_bias": False,
+    "rms_norm": True,
+    "scale_attn_weights": True,
+    "use_cla": False,
+    "use_mrope": False,
 }
-"""Fields of every class, with the value that goes without saying."""
+"""Fields of every class and of released files, with the value that goes without saying."""
 
 TABLES_OF_ANGLES = frozenset(
     """
-    attention_factor beta_fast beta_slow factor high_freq_factor llama_4_scaling_beta long_factor
-    low_freq_factor max_position_embeddings mscale mscale_all_dim original_max_position_embeddings
-    rope_theta rope_type short_factor truncate type
+    alpha attention_factor beta_fast beta_slow factor high_freq_factor llama_4_scaling_beta
+    long_factor long_mscale low_freq_factor max_position_embeddings mscale mscale_all_dim
+    original_max_position_embeddings rope_theta rope_type short_factor short_mscale truncate type
     """.split()  # noqa: SIM905 - as above
 )
 """What rotary parameters may say that only changes numbers in tables of cosines and sines, or that

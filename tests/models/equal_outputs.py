@@ -575,7 +575,8 @@ def with_constants(model: nn.Module) -> None:
 
 def eps_of(name: str, module: nn.Module) -> float:
     """What the equations add under the root of a norm."""
-    if re.search(r"attn\.(q|k|v|query|key|attn_sub)_(layer)?norm$", name):
+    layered = "LayerNorm" in type(module).__name__
+    if not layered and re.search(r"attn\.(q|k|v|query|key|attn_sub)_(layer)?norm$", name):
         return 2.0**-52
     if name.endswith("multihead_norm"):
         return 1e-6

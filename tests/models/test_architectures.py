@@ -347,6 +347,8 @@ REFUSED = [
     ),
     ({"model_type": "vit", "patch_size": [4]}, "'patch_size' must be a positive integer or two"),
     ({**LLAMA, "attn_logit_cap": 30.0}, "--ignore attn_logit_cap leaves it out"),
+    ({"model_type": "qwen2_moe", "shared_expert_intermediate_size": 0}, "of width 0 is not read"),
+    ({"model_type": "zamba2", "conv_kernel": 3}, "conv_kernel = 3 differs from what other fields"),
     ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read, whose default is False"),
     ({**LLAMA, "hidden_act": "relu2"}, "hidden_act 'relu2' is unknown"),
     ({**LLAMA, "num_attention_heads": 0}, "'num_attention_heads' must be a positive integer"),
@@ -496,6 +498,19 @@ RELEASED: list[tuple[int, dict[str, Any]]] = [
         "attn_config": {"alibi": True, "attn_type": "multihead_attention", "clip_qkv": None,
                         "qk_ln": False, "prefix_lm": False, "softmax_scale": None},
     }),
+    (20_554_567_680, {
+        "model_type": "gpt_neox", "rotary_pct": 0.25, "rotary_emb_base": 10000,
+        "hidden_act": "gelu_fast", "attention_probs_dropout_prob": 0, "max_length": 20,
+    }),
+    (6_050_882_784, {
+        "model_type": "gptj", "rotary": True, "scale_attn_weights": True,
+        "tie_word_embeddings": False, "summary_type": "cls_index", "task_specific_params": {"text-generation": {}},
+    }),
+    (49_133_074_464, {
+        "model_type": "kimi_linear", "mla_use_nope": True, "use_grouped_topk": True,
+        "moe_router_activation_func": "sigmoid", "model_max_length": 1048576,
+    }),
+    (7_285_403_648, {"model_type": "mamba2", "norm_before_gate": True, "rms_norm": True}),
     (60_506_624, {
         "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "n_positions": 512,
         "output_past": True, "task_specific_params": {"summarization": {}},
@@ -506,7 +521,8 @@ RELEASED: list[tuple[int, dict[str, Any]]] = [
     }),
 ]  # fmt: skip
 """The parameters of ALBERT base, Bloom 560m, DistilBERT, ELECTRA small, Falcon-RW-1B,
-Falcon-H1-0.5B, ModernBERT base, MPT-7B, T5 small and ViT-B/16, whose files have fields that the
+Falcon-H1-0.5B, ModernBERT base, MPT-7B, GPT-NeoX-20B, GPT-J, a Kimi Linear, Codestral Mamba, T5
+small and ViT-B/16, whose files have fields that the
 classes read otherwise or not at all."""
 
 
@@ -519,6 +535,14 @@ def test_released_files_are_read_with_their_own_fields(
     tmp_path: Path, parameters: int, config: dict[str, Any]
 ) -> None:
     assert read(tmp_path, config).parameters().at() == parameters
+
+
+def test_the_old_name_of_the_share_of_turned_channels_is_read(tmp_path: Path) -> None:
+    def total(**fields: Any) -> int:
+        return read(tmp_path, {"model_type": "gpt_neox", **fields}).count("training").at(l=5).total
+
+    assert total(rotary_pct=0.5) == total(partial_rotary_factor=0.5) > total(rotary_pct=0.25)
+    assert total(rotary_pct=0.25) == total()
 
 
 @pytest.mark.parametrize("format_", ["rich", "markdown", "latex", "csv"])

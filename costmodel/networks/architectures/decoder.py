@@ -184,6 +184,10 @@ def mixture(
         wide = c.number("shared_expert_intermediate_size", "shared_intermediate_size")
         if copies or wide:
             part_sizes["S"] = copies * width or wide
+        elif shared == "gated":
+            raise c.refused(
+                "a shared expert of width 0 is not read: the class keeps the map to its gate"
+            )
         else:
             shared = ""
     if idle := c.number("zero_expert_num"):

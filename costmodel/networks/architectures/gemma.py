@@ -99,7 +99,7 @@ def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str)
     names): full attention in one layer of `every`, a window in the others, with further
     `options`."""
     c.agree(use_bidirectional_attention=False, hidden_act=c.get("hidden_activation"))
-    c.agree(cache_implementation="hybrid")
+    c.agree(cache_implementation="hybrid", sliding_window_size=c.get("sliding_window"))
     c.fields_read.update(
         ("query_pre_attn_scalar", "rope_local_base_freq")
     )  # a constant, a base of angles

@@ -42,6 +42,7 @@ ONLY_NUMBERS = (
     "time_step_min", "time_step_max", "time_step_floor", "time_step_scale", "time_step_limit",
     "time_step_init_scheme", "rescale_prenorm_residual", "residual_in_fp32", "use_mambapy",
     "use_associative_scan", "chunk_size", "fused_add_norm", "pad_vocab_size_multiple",
+    "norm_before_gate",
 )  # fmt: skip
 """Fields that say how weights start, how states are rounded, and which kernel computes them."""
 

@@ -66,10 +66,10 @@ ONLY_NUMBERS = (
     "use_mamba_kernels", "rescale_prenorm_residual", "residual_in_fp32", "routed_scaling_factor",
     "attention_bias", "num_logits_to_keep", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap",
     "n_shared_experts", "num_nextn_predict_layers", "mtp_layers_block_type",
-    "mtp_hybrid_override_pattern", "mamba_proj_bias",
+    "mtp_hybrid_override_pattern", "mamba_proj_bias", "norm_eps", "partial_rotary_factor",
 )  # fmt: skip
-"""Constants, kernels, a bias that the class does not read (`use_bias` says which biases there are),
-and layers that predict further tokens, which the class does not load; the
+"""Constants, kernels, a rotary embedding and a bias that the class does not read (`use_bias` says
+which biases there are), and layers that predict further tokens, which the class does not load; the
 width of a shared expert has its own field, and the width of Mamba-2 is heads times their width."""
 
 
@@ -87,7 +87,7 @@ def read(c: Configuration) -> Description:
         }
     )
     c.fields_read.update(ONLY_NUMBERS)
-    c.agree(attention_head_dim=c.size("head_dim"))
+    c.agree(attention_head_dim=c.size("head_dim"), num_query_groups=c.size("num_key_value_heads"))
     kinds, norm = _kinds(c), parts.rms_norm()
     made = {kind: block(kind, _part(c, kind), norm=norm) for kind in dict.fromkeys(kinds)}
     for kind, fields in FIELDS.items():

@@ -411,6 +411,7 @@ def _neo(c: Configuration, k: int, number: int) -> str:
     """The kind of layer k as `attention_types` says, lists of names, each with how often it comes:
     [[["global", "local"], 12]] for 24 layers in turn."""
     listed = [name for names, times in c.get("attention_types") or NEO for name in names * times]
+    c.agree(attention_layers=listed)
     if len(listed) != number:
         raise c.refused(f"'attention_types' must name the kind of each of {number} layers")
     return {"global": FULL, "local": NEAR}[listed[k]]
@@ -518,7 +519,7 @@ ROWS: Mapping[str, Plain] = {
     "bamba": Plain(
         name="Bamba", mixers={LINEAR: _mamba_2}, kinds=_bamba, share=0.5, state="fp32",
         numbers="num_logits_to_keep mamba_chunk_size time_step_limit z_loss_coefficient "
-        "attn_layer_indices",
+        "attn_layer_indices attn_rotary_emb",
     ),
     "beam": Plain(
         name="Beam", options=(*NORMED, "biased-gate"), place="both", residual="both",
@@ -556,11 +557,17 @@ ROWS: Mapping[str, Plain] = {
     ),
     "cohere": Plain(
         name="Cohere", norm="layer, no bias", place="beside", turned="rotary-pairs", divided=True,
-        numbers="logit_scale", fixed={"use_qk_norm": (False,)},
+        numbers="logit_scale",
+        switches={"attention_bias": "bias", "use_qk_norm": "heads-qk-layer-norm"},
     ),
     "cohere2": Plain(
         name="Cohere2", norm="layer, no bias", place="beside", turned="rotary-pairs", divided=True,
-        numbers="logit_scale", kinds=every(4), still=frozenset({FULL}),
+        numbers="logit_scale layer_switch order_of_interleaved_layers position_embedding_type",
+        kinds=every(4), still=frozenset({FULL}),
+        fixed={
+            "rotary_pct": (1.0,), "use_embedding_sharing": (True,), "use_parallel_block": (True,),
+            "use_gated_activation": (True,), "use_parallel_embedding": (True, False),
+        },
     ),
     "cohere2_moe": Plain(
         name="Cohere2Moe", norm="layer, no bias", place="beside", turned="rotary-pairs",
@@ -674,7 +681,8 @@ ROWS: Mapping[str, Plain] = {
         name="GPTBigCode", norm="layer", mixers={FULL: _big_code}, ffn="plain", ffn_bias=True,
         width="n_inner", activation="activation_function", positions="learned",
         dropout="resid_pdrop embd_pdrop", fixed={"scale_attn_weights": (True,)},
-        numbers="attn_pdrop attention_softmax_in_fp32 scale_attention_softmax_in_fp32",
+        numbers="attn_pdrop inference_runner max_batch_size max_sequence_length pad_key_length "
+        "pre_allocate_kv_cache validate_runner_input",
     ),
     "gpt_neo": Plain(
         name="GPTNeo", norm="layer", options=("output-bias", "unscaled"), turned="", kinds=_neo,
@@ -685,7 +693,8 @@ ROWS: Mapping[str, Plain] = {
     ),
     "gpt_neox": Plain(
         name="GPTNeoX", norm="layer", place=_parallel, ffn="plain", ffn_bias=True, share=0.25,
-        dropout="hidden_dropout",
+        dropout="hidden_dropout", spelled={"partial_rotary_factor": "rotary_pct"},
+        numbers="rotary_emb_base hidden_dropout_prob attention_probs_dropout_prob",
     ),
     "gpt_neox_japanese": Plain(
         name="GPTNeoXJapanese", norm="layer", ffn="plain", ffn_bias=False,
@@ -693,6 +702,7 @@ ROWS: Mapping[str, Plain] = {
         kinds=lambda c, k, number: LAST if k == number - 1 else FULL,
         width=lambda c: c.size("hidden_size") * c.size("intermediate_multiple_size"),
         dropout="hidden_dropout", numbers="intermediate_multiple_size rotary_emb_base",
+        spelled={"partial_rotary_factor": "rotary_pct"},
     ),
     "gpt_oss": Plain(
         name="GptOss", options=("sinks",), kinds=_alternately,
@@ -706,7 +716,7 @@ ROWS: Mapping[str, Plain] = {
     "gptj": Plain(
         name="GPTJ", norm="layer", place="beside", ffn="plain", ffn_bias=True, width="n_inner",
         activation="activation_function", head_bias=True, dropout="resid_pdrop embd_pdrop",
-        numbers="attn_pdrop",
+        numbers="attn_pdrop", fixed={"rotary": (True,), "scale_attn_weights": (True,)},
     ),
     "granite": Plain(name="Granite", scaled=True, residual="output", divided=True, numbers=GRANITE),
     "granitemoe": Plain(
@@ -733,7 +743,11 @@ ROWS: Mapping[str, Plain] = {
         ),
     ),
     "helium": Plain(name="Helium", turned="rotary-pairs", switches=QKV),
-    "hunyuan_v1_dense": Plain(name="HunYuanDenseV1", options=NORMED),
+    "hunyuan_v1_dense": Plain(
+        name="HunYuanDenseV1", options=NORMED, numbers="cla_share_factor org_vocab_size pad_id",
+        fixed={"norm_type": ("rms",), "num_experts": (1,), "use_qk_norm": (True,)},
+        same={"attention_head_dim": "head_dim"},
+    ),
     "hunyuan_v1_moe": Plain(
         name="HunYuanMoEV1", options=NORMED,
         experts=Experts(
@@ -749,7 +763,7 @@ ROWS: Mapping[str, Plain] = {
         name="HyperCLOVAX", scaled=True, residual="output", divided=True, numbers=GRANITE,
         place=lambda c: "both" if c.switch("use_post_norm") else "before",
     ),
-    "internlm3": Plain(name="Llama"),
+    "internlm3": Plain(name="Llama", called=("InternLM3ForCausalLM",)),
     "iquestcoder": Plain(name="Llama"),
     "jamba": Plain(
         name="Jamba", turned="", mixers={LINEAR: _mamba}, kinds=_jamba, state="fp32",
@@ -769,7 +783,9 @@ ROWS: Mapping[str, Plain] = {
     "kimi_linear": Plain(
         name="KimiLinear", mixers={FULL: lambda c: latent(c, "nope"), LINEAR: _kda}, kinds=_kimi,
         state="fp32", ties=False,
-        numbers="linear_attn_config num_expert_group topk_group " + DEEPSEEK,
+        numbers="linear_attn_config num_expert_group topk_group use_grouped_topk "
+        + DEEPSEEK,
+        fixed={"mla_use_nope": (True,), "moe_router_activation_func": ("sigmoid",)},
         experts=Experts(
             scores="sigmoid", normalised="moe_renormalize", shared="plain", first=1
         ),
@@ -846,7 +862,10 @@ ROWS: Mapping[str, Plain] = {
             "use_qk_norm": (True,), "qk_norm_type": ("per_layer",), "scoring_func": ("sigmoid",),
             "use_routing_bias": (True,), "shared_intermediate_size": (0,),
         },
-        numbers="attn_type_list use_mtp num_mtp_modules mtp_transformer_layers",
+        numbers="attn_type_list use_mtp num_mtp_modules mtp_transformer_layers "
+        "mlp_intermediate_size layernorm_full_attention_alpha layernorm_full_attention_beta "
+        "layernorm_linear_attention_alpha layernorm_linear_attention_beta layernorm_mlp_alpha "
+        "layernorm_mlp_beta",
         experts=Experts(scores="sigmoid", normalised=True, width="intermediate_size"),
     ),
     "minimax_m3_vl_text": Plain(
@@ -936,7 +955,7 @@ ROWS: Mapping[str, Plain] = {
     ),
     "phi3": Plain(
         name="Phi3", share=1.0, numbers="original_max_position_embeddings",
-        fixed=dict.fromkeys(("resid_pdrop", "embd_pdrop"), (0.0,)),
+        fixed={"attention_bias": (False,), "resid_pdrop": (0.0,), "embd_pdrop": (0.0,)},
     ),
     "phi4_multimodal": Plain(
         name="Phi4Multimodal", share=1.0, remark=TEXT_ALONE,
@@ -964,7 +983,7 @@ ROWS: Mapping[str, Plain] = {
         state="fp32",
         numbers="block_types attention_window_size w_init_variance_scale "
         "final_w_init_variance_scale",
-        switches={"attention_bias": "qkv-bias"},
+        switches={"attention_bias": "qkv-bias"}, fixed={"embeddings_scale_by_sqrt_dim": (True,)},
     ),
     "seed_oss": Plain(
         name="SeedOss", switches={**QKV, "attention_out_bias": "output-bias"},
@@ -982,7 +1001,11 @@ ROWS: Mapping[str, Plain] = {
     ),
     "starcoder2": Plain(
         name="Starcoder2", norm="layer", switches=USE_BIAS, ffn="plain", ffn_bias="use_bias",
-        dropout="residual_dropout embedding_dropout", numbers="norm_epsilon",
+        dropout="residual_dropout embedding_dropout",
+        numbers="norm_epsilon activation_function",
+        fixed={
+            "mlp_type": ("default",), "norm_type": ("layer_norm",), "scale_attn_weights": (True,),
+        },
     ),
     "xglm": Plain(
         name="XGLM", norm="layer", options=("bias",), turned="", ffn="plain", ffn_bias=True,

@@ -42,7 +42,14 @@ def read(c: Configuration) -> Description:
     """Describe the network of a configuration of Zamba2ForCausalLM or Zamba2Model. ModelError for
     a list of layers of another length than their number, or heads that do not fit the widths; and
     for an untied head, with which the class shares no block."""
-    c.with_class().require({"add_bias_linear": (False,), "tie_word_embeddings": (True,)})
+    c.with_class().require(
+        {
+            "add_bias_linear": (False,),
+            "tie_word_embeddings": (True,),
+            "use_shared_block_lora": (True,),
+            "use_shared_mlp_lora": (True,),
+        }
+    )
     c.fields_read.update(ONLY_NUMBERS)
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
     usual = [KINDS[k in HYBRID] for k in range(54)]
@@ -50,6 +57,7 @@ def read(c: Configuration) -> Description:
     kinds = c.layer_types(number, KINDS, listed, "layers_block_type")
     assert kinds is not None
     inner, heads = c.size("mamba_expand") * d, c.size("n_mamba_heads")
+    c.agree(conv_kernel=c.size("mamba_d_conv"), expand=c.size("mamba_expand"))
     if inner % heads:
         raise c.refused(f"{heads} heads do not divide the {inner} channels of mamba_expand")
     norm, sets = parts.rms_norm(), c.size("num_mem_blocks")
