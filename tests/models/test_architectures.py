@@ -504,7 +504,8 @@ RELEASED: list[tuple[int, dict[str, Any]]] = [
     }),
     (6_050_882_784, {
         "model_type": "gptj", "rotary": True, "scale_attn_weights": True,
-        "tie_word_embeddings": False, "summary_type": "cls_index", "task_specific_params": {"text-generation": {}},
+        "tie_word_embeddings": False, "summary_type": "cls_index",
+        "task_specific_params": {"text-generation": {}},
     }),
     (49_133_074_464, {
         "model_type": "kimi_linear", "mla_use_nope": True, "use_grouped_topk": True,
