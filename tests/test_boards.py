@@ -383,7 +383,7 @@ def test_a_time_that_is_not_predicted_has_a_reason(
     (row,) = cm.table("she", board="h100", columns="predicted_time", phase="training", dtype="bf16")
     why = row.reasons["predicted_time"]
     assert why.startswith("no time is predicted of she: expected self-attention, mla")
-    assert why.endswith("; after import profiler, other mixers by their modules")
+    assert why.endswith("; after `import profiler` the times of modules are predicted too")
     with pytest.raises(TableError, match="need board, such as board h100"):
         cm.table("she", columns="floor")
 

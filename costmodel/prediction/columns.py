@@ -163,7 +163,7 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
             return "", predicted_steps(case, on)
     except NoKernel as reason:
         if not OF_MODULES:
-            also = "after import profiler, other mixers by their modules"
+            also = "after `import profiler` the times of modules are predicted too"
             raise Unanswered(f"{reason}; {also}") from None
     except Unanswered as reason:  # no kernel is known in an element type
         if not OF_MODULES:

@@ -96,7 +96,9 @@ def _counted(case: Case, module: Implementation) -> tuple[Mapping[str, Any], str
     try:
         dtype = dtype_name(dtypes.name_of("activations"))
         if {dtypes.name_of(role) for role in ("weights", "cache", "state")} != {dtype}:
-            raise MeasureError(f"a module has one element type, {dtype}")
+            raise MeasureError(
+                f"a module has one element type, {dtype}: give weights, cache and state no other"
+            )
         if case.about.convention.backward != Backward():
             raise MeasureError("a module computes all gradients from that of its output")
         letters, given = letters_of(case.mixer, case.phase), case.sizes

@@ -107,7 +107,7 @@ def test_the_table_of_each_phase_says_what_is_predicted() -> None:
         ),
         ("she", "training", {"impl": "sdpa"}, "no implementation 'sdpa': she has direct,"),
         ("linformer", "inference", {}, "not causal"),
-        ("she", "training", {"dtype": "bf16", "state_dtype": "fp32"}, "one element type, bf16"),
+        ("she", "training", {"dtype": "bf16", "state_dtype": "fp32"}, "bf16: give weights, cache"),
         ("she", "backward", {"loss": "cross-entropy"}, "all gradients from that of its output"),
         ("she", "training", {"form": "fft"}, "torch.fft has no transform in torch.bfloat16"),
     ],
