@@ -660,9 +660,11 @@ def model(
         document = predicted(context, described, sizes, board, at, batch, dtype, format_)
         show(document, format_, output, force, context, label=label, caption=caption)
         return
-    number = None if "L" in kept else network_table.one_number("L", described, given)
-    after = networks.exchanged(described, replace_, layers, number)
-    described = networks.apart(described, number, train, recompute, adapter)
+    layer_count = None if "L" in kept else network_table.one_number("L", described, given)
+    # `after` is the network with mixers exchanged; both networks then get the same layers apart
+    # (those that options name by number), adapters and trained parts
+    after = networks.exchanged(described, replace_, layers, layer_count)
+    described = networks.apart(described, layer_count, train, recompute, adapter)
     described = networks.with_adapters(described, adapter)
     described = networks.trained(described, wanted, train)
     shown, in_bytes = network_table.columns(columns, wanted)
@@ -691,7 +693,7 @@ def model(
     made, before = network_table.sheets(request), []
     if after is not None:
         before = made
-        after = networks.apart(after, number, train, recompute, adapter)
+        after = networks.apart(after, layer_count, train, recompute, adapter)
         after = networks.with_adapters(after, adapter)
         after = networks.trained(after, wanted, train)
         made = network_table.sheets(replace(request, described=after))

@@ -326,8 +326,9 @@ def _terms_growing(derived: Poly, growing: set[Growth]) -> Poly:
 
 
 def _reading_words(found: GrowthComparison) -> str:
-    """How a comparison `as_named` reads the sizes that the claim leaves out, as a phrase `in l
-    alone, d being fixed` or `in l, n alone, d growing as n`; "" if the claim leaves out none."""
+    """How `found.as_named()` reads the sizes that the claim leaves out, as a phrase: `in l alone, d
+    being fixed`, `in l, n alone, d growing as n` or, of O(1), `whatever the length, d being fixed`;
+    "" if the claim leaves out none."""
     named = sorted(frozenset().union(*(g.letters for g in found.claimed)))
     fixed = f"{', '.join(sorted(found.fixed))} being fixed" if found.fixed else ""
     growing = (f"{size} growing as {by}" for size, by in found.following.items())

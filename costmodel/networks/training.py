@@ -201,7 +201,7 @@ def _sums_between_parts(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[s
     found: Counter[tuple[str, Exact]] = Counter()
     for wire, reading in readers(runs).items():
         if wire.source or len(reading) < 2:
-            continue
+            continue  # an input of the network takes no gradient, and one gradient no addition
         number = Exact.of(wire.entries)
         given = [gradient_entries(graph, runs[k].use, name) for k, name in reading]
         if all(entries.is_zero for entries in given):
@@ -412,8 +412,8 @@ def keeper(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> tuple[Use, E
     if len(found) > 1:
         names = " and ".join(use.name for use, _ in found)
         raise Unsupported(
-            f"{names} keep different entries of {wire.name}, so that the entries kept by both are "
-            "not derived; the forward pass (phase training) keeps none"
+            f"{names} keep different entries of {wire.name} for the backward pass, so that the "
+            "entries kept by both are not derived; the forward pass (phase training) keeps none"
         )
     return found[0] if found else None
 

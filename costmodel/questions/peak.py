@@ -294,7 +294,7 @@ def peak(
     if phase == "inference":
         raise Unanswered("the memory of one new token is its state and one row: ask for the state")
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
-    gradients = Poly()
+    gradients = Poly()  # of the parameters, which all sequences of a batch share
     for array in system.results(phase) & system.shared_gradients:
         number = Poly.of(1)
         for extent in array.shape:

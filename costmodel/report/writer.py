@@ -148,8 +148,8 @@ class Typeset(Writer):
     the sizes in their braces behind the titles: `Mamba-2, $n = 128$, $P = 64$`."""
 
     def text(self, cell: Text, marks: Marks = None, *, rounded: bool = False) -> str:
-        """The text of a cell; where sizes have names of the user's own, a size with its number is a
-        formula in words too: `$T = 129$`."""
+        """The text of a cell; where the user renames sizes, a size with its number is typeset
+        inside a sentence too: `l = 129` becomes `$T = 129$`."""
         if self.page.names and isinstance(cell, str) and (found := _SIZED.split(cell))[1:]:
             words, sizes = map(self.words, found[::3]), zip(found[1::3], found[2::3], strict=True)
             at = (self.math(Equal((letter(x), number))) for x, number in sizes)

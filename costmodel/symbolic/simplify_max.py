@@ -94,9 +94,10 @@ def _simplified(level: Level) -> Level:
     """An equal level in simpler terms: atoms that the conditions fix at 0 and arguments of a `Min`
     that never attain the minimum are dropped; a condition d*(l - 1) >= 1 becomes l - 1 >= 1."""
     where = irredundant(frozenset(map(_without_factor, level.where)))
+    # a condition is a polynomial >= 0: with a >= 0, the condition -a fixes a at 0
     zeros = {a: Poly() for guard in where for a in guard.atoms if -guard == Poly.atom(a)}
     depth = exchanged(level.depth, {a: x for a, x in zeros.items() if nonnegative(Poly.atom(a))})
-    return with_simple_minima(Level(depth, where, level.witness), frozenset())
+    return with_simple_minima(Level(depth, where, level.witness), known=frozenset())
 
 
 def with_simple_minima(level: Level, known: Constraints) -> Level:

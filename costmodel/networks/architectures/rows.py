@@ -213,7 +213,8 @@ def _olmo(c: Configuration) -> Use:
 
 def _olmo_delta(c: Configuration) -> Use:
     """Make the part Gated DeltaNet, with sizes from the fields of a configuration of OLMo Hybrid:
-    where a field is missing, keys are 0.75 d over all heads wide, values twice as wide as keys."""
+    where a field is missing, heads are as many as those of attention, keys 0.75 d over all heads
+    wide, values twice as wide as keys."""
     n, d = c.size("num_attention_heads"), c.size("hidden_size")
     groups = c.size_or_none("linear_num_key_heads") or n
     width = c.size_or_none("linear_key_head_dim") or int(0.75 * d / groups)
