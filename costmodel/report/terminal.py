@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from costmodel.report.document import (
     Column,
@@ -142,10 +143,12 @@ def _equations(part: Display, width: int | None) -> str:
 def _with_long_formulas_below(table: Table, width: int | None) -> Table:
     """The table with each cell that is one formula of more than `width` characters moved to a
     footnote, and a mark in the cell."""
+    if width is None:
+        return table
 
     def short(cell: Text) -> Text:
         formula = FACTORED_TEXT.text(cell) if isinstance(cell, Formula) else ""
-        return Marked("", formula) if width is not None and len(formula) > width else cell
+        return Marked("", formula) if len(formula) > width else cell
 
     rows = (row if isinstance(row, Section) else tuple(map(short, row)) for row in table.rows)
     return replace(table, rows=tuple(rows))
@@ -262,10 +265,7 @@ def _grid(
     """The lines of a table with the columns numbered `shown` side by side, in their `widths`;
     `cells` has the texts of all columns."""
     columns = [table.columns[k] for k in shown]
-    head = [
-        textwrap.wrap(text(c.header), w, break_on_hyphens=False)
-        for c, w in zip(columns, widths, strict=True)
-    ]
+    head = [_heading(text(c.header), w) for c, w in zip(columns, widths, strict=True)]
     height = max(map(len, head), default=0)
     head = [[""] * (height - len(lines)) + lines for lines in head]
     rule = "─" * _total(widths)
@@ -277,9 +277,18 @@ def _grid(
             lines += [""] * (lines[-1] != rule) + said  # a gap, except directly below the rule
         else:
             found = next(body)
-            broken = [_lines(found[k], w) for k, w in zip(shown, widths, strict=True)]
-            lines += _row(broken, columns, widths)
+            texts = [found[k] for k in shown]
+            if all(len(cell) <= width for cell, width in zip(texts, widths, strict=True)):
+                lines.append(_line(texts, columns, widths))
+            else:
+                lines += _row(list(map(_lines, texts, widths)), columns, widths)
     return lines
+
+
+@lru_cache(maxsize=1024)
+def _heading(header: str, width: int) -> list[str]:
+    """The text of a header as lines of at most `width` characters."""
+    return textwrap.wrap(header, width, break_on_hyphens=False)
 
 
 def _lines(cell: str, width: int) -> list[str]:
@@ -304,11 +313,16 @@ def _row(
     """Yield the lines of one row, in which each cell has several lines; numbers are set to the
     right."""
     for k in range(max(map(len, cells), default=0)):
-        line = []
-        for cell, column, width in zip(cells, columns, widths, strict=True):
-            words = cell[k] if k < len(cell) else ""
-            line.append(words.rjust(width) if column.numeric else words.ljust(width))
-        yield GAP.join(line).rstrip()
+        yield _line([cell[k] if k < len(cell) else "" for cell in cells], columns, widths)
+
+
+def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    """One line of a row; numbers are set to the right."""
+    parts = [
+        cell.rjust(width) if column.numeric else cell.ljust(width)
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    ]
+    return GAP.join(parts).rstrip()
 
 
 def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[str]:

@@ -391,7 +391,7 @@ class Poly(Written):
     def at(self, sizes: Mapping[str, int]) -> int:
         """The value at integer sizes; raises ValueError if the value is not an integer."""
         value = self.rational(sizes)
-        if isinstance(value, Fraction):
+        if type(value) is not int:
             raise ValueError(f"{self} is not an integer at {dict(sizes)}: {value}")
         return value
 

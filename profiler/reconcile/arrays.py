@@ -78,24 +78,40 @@ class Arrays:
             return
         if row["shape"] is None:
             return
-        shapes = {extents_of(shape) for shape in (row["shape"], *row["views"])}
-        pool = made_by(self.system, row["cause"] == COPY, bool(row["node"]))
-        whole = [array for array in pool if self.extents[array] in shapes]
-        for array in whole:
-            yield array.name, array
-        if not whole:
-            lengths = {len(extents) for extents in shapes}
-            for array in pool:
-                # without an axis, an array has an extent less, or none less for an axis of 1
-                if len(self.extents[array]) - 1 in lengths and self.has_slice(array, shapes):
-                    yield PART_OF + array.name, None
+        shapes = frozenset(extents_of(shape) for shape in (row["shape"], *row["views"]))
+        yield from self.of_extents(shapes, row["cause"] == COPY, bool(row["node"]))
 
-    def has_slice(self, array: Array, shapes: Collection[Extents]) -> bool:
-        """Whether some extents in `shapes` are those of an array without one of its axes; the batch
-        is no axis."""
-        own = self.shapes[array]
-        axes = range(len(own) - len(array.shape), len(own))
-        return any(extents_of(own[:k] + own[k + 1 :]) in shapes for k in axes)
+    def of_extents(
+        self, shapes: frozenset[Extents], copy: bool, backward: bool
+    ) -> list[tuple[str, Array | None]]:
+        """The candidates, as in `candidates`, of a tensor that has the extents `shapes` and whose
+        operation is described as in `made_by`. Tensors that are alike share one answer."""
+        asked = (shapes, copy, backward)
+        if asked not in self.told:
+            pool = made_by(self.system, copy, backward)
+            whole: list[tuple[str, Array | None]] = [
+                (a.name, a) for a in pool if self.extents[a] in shapes
+            ]
+            part = [a for a in pool if not (whole or shapes.isdisjoint(self.slices[a]))]
+            self.told[asked] = whole or [(PART_OF + array.name, None) for array in part]
+        return self.told[asked]
+
+    @cached_property
+    def told(self) -> dict[tuple[frozenset[Extents], bool, bool], list[tuple[str, Array | None]]]:
+        """The answers of `of_extents` so far."""
+        return {}
+
+    @cached_property
+    def slices(self) -> Mapping[Array, Collection[Extents]]:
+        """A dict: array of the equations -> the extents that the array has without one of its axes
+        longer than 1; the batch is no axis."""
+        found = {}
+        for array, own in self.shapes.items():
+            extents = self.extents[array]
+            axes = {extent for extent in own[len(own) - len(array.shape) :] if extent != 1}
+            places = map(extents.index, axes)
+            found[array] = [extents[:k] + extents[k + 1 :] for k in places]
+        return found
 
     def is_dense(self, shape: Any, found: list[tuple[str, Array | None]]) -> bool:
         """Whether a tensor of this shape stores masked entries too: it has more entries than the

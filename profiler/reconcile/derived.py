@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from costmodel.errors import Unanswered, Unsupported
@@ -242,6 +242,10 @@ class Contracted:
     products: Exact
     operations: Exact
 
+    def at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """(multiplications, operations) at sizes."""
+        return self.products.at(sizes), self.operations.at(sizes)
+
     @staticmethod
     def of(part: Contraction) -> Contracted:
         """The numbers of a contraction."""
@@ -312,8 +316,10 @@ def predictions(executed: Executed, sizes: Mapping[str, int], total: int) -> dic
     unnamed = [name for name in executed.contractions if name not in executed.does.kernels]
     if unnamed:
         return dict.fromkeys(PEERS, Prediction(reason=_unpredicted(unnamed, executed.phase)))
+    own = {name: part.at(sizes) for name, part in executed.contractions.items()}
+    masked = cache(lambda name: executed.masked[name].at(sizes))
     return {
-        name: predict(peer, executed, sizes, total, classes)
+        name: predict(peer, executed, own, masked, total, classes)
         for (name, peer), classes in zip(PEERS.items(), executed.known, strict=True)
     }
 
@@ -338,7 +344,12 @@ def classes_seen(printed: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def predict(
-    peer: Peer, executed: Executed, sizes: Mapping[str, int], total: int, known: Collection[str]
+    peer: Peer,
+    executed: Executed,
+    contractions: Mapping[str, tuple[int, int]],
+    masked: Callable[[str], tuple[int, int]],
+    total: int,
+    known: Collection[str],
 ) -> Prediction:
     """Predict the total that a peer (another project's operation counter) prints for the call, by
     the peer's rule for the kernel class of each contraction, with the causes (name, added
@@ -350,6 +361,8 @@ def predict(
     per product replace the strict count, and the figure is rounded.
 
     Args:
+        contractions, masked: array -> (multiplications, operations) of its contraction at the
+            call's sizes, without and with masked pairs.
         total: the operations of rung 2, of all classes.
         known: the classes for which this version of the peer has a formula.
     """
@@ -359,18 +372,17 @@ def predict(
         causes[cause] = causes.get(cause, 0) + number
 
     inside = predicted = 0
-    for name, part in executed.contractions.items():
+    for name, (products, own) in contractions.items():
         rule = peer.rule(executed.does.kernels[name], executed.backend, known)
-        own = part.operations.at(sizes)
         inside += own
         if rule.per_product is None:
             add(rule.meaning, -own)
             continue
-        seen = executed.masked[name] if rule.masked else part
-        operations = seen.operations.at(sizes)
+        operations = own
         if rule.masked:
+            products, operations = masked(name)
             add("masked pairs are counted", operations - own)
-        exact = int(seen.products.at(sizes) * rule.per_product)
+        exact = int(products * rule.per_product)
         figure = rule.rounded(exact)
         add(rule.meaning, exact - operations)
         add(f"{peer.name} rounds to {rule.digits} digits", figure - exact)

@@ -13,6 +13,7 @@ dispatched operations (`reconcile.hardware`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
@@ -188,6 +189,7 @@ def ladders(
     """
     found: list[Ladder] = []
     problems: dict[tuple[str, str], list[str]] = {}
+    candidate = cache(candidate_in_record)  # thousands of records are of few candidates
 
     def note_problem(record: Measurement, said: str) -> None:
         problems.setdefault((record.mixer, said), []).append(record.id[:8])
@@ -198,7 +200,7 @@ def ladders(
             continue
         try:
             names = (record.mixer, record.implementation, record.form)
-            mixer, implementation = candidate_in_record(*names)
+            mixer, implementation = candidate(*names)
             fit(mixer, record.sizes)
             found.append(ladder(record, mixer, implementation, on))
         except ValueError as error:

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 from msgspec.structs import replace
@@ -106,13 +107,18 @@ def compact(reading: Reading, without: Sequence[str]) -> Reading:
 
 
 def packed(values: Any) -> Any:
-    """A list or tuple of at least four floats, or as many integers, as an array; any other value
-    unchanged.
+    """A list or tuple of at least four floats, or as many integers, as an array; of equal texts
+    one; any other value unchanged.
 
     >>> packed((0.5, 1.0, 2.0, 3.0)), packed([1, 2, 3, 4]), packed([0.5, 1, 2, 3])
     (array('d', [0.5, 1.0, 2.0, 3.0]), array('q', [1, 2, 3, 4]), [0.5, 1, 2, 3])
     """
-    kinds = {*map(type, values)} if isinstance(values, list | tuple) and len(values) >= 4 else None
+    kind = type(values)
+    if kind is str:
+        return intern(values)
+    if (kind is not list and kind is not tuple) or len(values) < 4:
+        return values
+    kinds = {*map(type, values)}
     return (
         array("d", values) if kinds == {float} else array("q", values) if kinds == {int} else values
     )

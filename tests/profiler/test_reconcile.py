@@ -31,6 +31,7 @@ from profiler.reconcile.levels import Ladder
 from profiler.reconcile.report import document, summary_record
 from profiler.records.reading import MeasureError, Reading
 from profiler.run.measure import measure
+from profiler.run.plan import candidate_in_record
 from profiler.run.request import Request
 from tests.implementations import every, label
 from tests.ladders import reconciled
@@ -534,9 +535,17 @@ def test_what_one_new_token_holds_is_its_state() -> None:
 def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And once for all sizes: the equations are derived in the sizes."""
+    """And once for all sizes: the equations are derived in the sizes. The implementation that the
+    records name is looked up once."""
     ladders([ATTENTION])
     asked: list[object] = []
+    named: list[object] = []
+
+    def looking_up(*args: Any) -> Any:
+        named.append(args)
+        return candidate_in_record(*args)
+
+    monkeypatch.setattr("profiler.reconcile.ladder.candidate_in_record", looking_up)
 
     def counting(*args: Any) -> Any:
         asked.append(args)
@@ -547,7 +556,7 @@ def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
     other = {**ATTENTION.sizes, "l": ATTENTION.sizes["l"] + 3}
     rounds = [replace_field(ATTENTION, sizes=sizes) for sizes in (ATTENTION.sizes, other) * 3]
     made, problems = ladders(rounds)
-    assert not problems and len(asked) <= 2
+    assert not problems and len(asked) <= 2 and len(named) == 1
     assert [x.sizes["l"] for x in made] == [sizes["l"] for sizes in (ATTENTION.sizes, other) * 3]
     assert made[0].rungs["1"] == made[2].rungs["1"] != made[1].rungs["1"]
 
