@@ -5,6 +5,9 @@ tests.models.equal_outputs` needs transformers, and writes the rest of the recor
 and shapes of the class's parameters, and its scores for some tokens, in float64. Parameters are
 drawn from their names, so that the tests load the same into a twin without transformers.
 
+Gradients are those of the class too, but for a row of a table: that of the padding token
+(`padding_idx` of `nn.Embedding`), which has none in the class and has one in the twin.
+
 The class has the constants of the equations: the configurations choose those of scores, multipliers
 and angles, and the command sets those under the roots of norms, and tables of sines.
 """
