@@ -37,11 +37,13 @@ from profiler.proofs.draws import (
     SCALES,
     VALUES,
     Draw,
+    at_each_size,
     draws,
     evaluated_points,
     range_words,
     spread,
 )
+from profiler.proofs.each_size import EachSize
 from profiler.proofs.history import BEFORE, CALLS, OFTEN
 from profiler.proofs.room import decoded_room
 from profiler.proofs.rounding import (
@@ -96,6 +98,7 @@ KINDS: dict[Kind, str] = {
 }
 
 
+SIZED = "results, steps and operations at each size in turn"
 CALLED = "every call gives the same result"
 ROOM = "decoding holds no needless memory"
 
@@ -107,8 +110,8 @@ NO_GRADIENTS = (
 
 BUDGET_S = 120.0
 """Processor time for the draws of one module, in seconds; a common module takes a third of it."""
-SHARES = {"draws": 0.25, "calls": 0.15, "states": 0.1, "precisions": 0.4}
-"""The share of `BUDGET_S` that each part may take, in the order in which parts are tried: the
+SHARES = {"sizes": 0.15, "draws": 0.2, "calls": 0.1, "states": 0.1, "precisions": 0.35}
+"""The share of `BUDGET_S` of each part, in the order in which parts are tried: the
 cheapest draws find most faults, and the precisions run a module dozens of times. Unused time of a
 part goes to the next, at last to the larger draws."""
 CHEAP = 3
@@ -125,14 +128,18 @@ def deep_proofs(
     seed: int,
     thin: int = 1,
     progress: Progress = lambda done, of, what: None,
+    *,
+    counted: bool = False,
 ) -> Iterator[Proof]:
     """Yield the proofs of a module by calls in ways that `seed` draws at random, each proof as soon
     as it is made.
 
-    Every `thin`-th draw is tried: first the cheapest draws, then the proofs by many calls, by
-    memory and by precision, then the remaining draws, within `BUDGET_S` of processor time. A proof
-    says how many draws were left out. If the equations cannot be evaluated, the only proof is open
-    (passed None). `progress` is called with the trials done, their number, and what is tried.
+    Every `thin`-th draw is tried: first each size in turn (with its operations, if `counted`: they
+    agree with the description at small sizes), then the cheapest draws, then the proofs by many
+    calls, by memory and by precision, then the remaining draws, within `BUDGET_S` of processor
+    time. A proof says how many draws were left out. If the equations cannot be evaluated, the only
+    proof is open (passed None). `progress` is called with the trials done, their number, and what
+    is tried.
     """
     subject = Subject(mixer, implementation)
     try:
@@ -151,7 +158,8 @@ def deep_proofs(
     often = [replace(draw, before=OFTEN) for draw in few if draw.sizes["l"] >= 2]
     small = [*often[:SEVERAL], *spread(few)]
     # part -> number of trials; `ends`: part -> share of the budget at which it must end
-    parts = {"draws": cheap, "calls": SEVERAL, "states": SEVERAL}
+    sized = at_each_size(mixer, subject.forward, seed)[::thin]
+    parts = {"sizes": len(sized), "draws": cheap, "calls": SEVERAL, "states": SEVERAL}
     parts |= {precision.name: len(small) for precision in PRECISIONS}
     shares = [SHARES.get(part, SHARES["precisions"] / len(PRECISIONS)) for part in parts]
     ends = dict(zip(parts, accumulate(shares), strict=True))
@@ -163,6 +171,8 @@ def deep_proofs(
     }
     budget = Budget(BUDGET_S)
     with torch.random.fork_rng(devices=[]), _threads(1):
+        sizes = EachSize(subject, counted=counted)
+        yield _proof_of_sizes(sizes, sized, report["sizes"], budget.part(ends["sizes"]))
         tried = Drawn(subject, drawn)
         yield from tried.proofs(0, cheap, report["draws"], budget.part(ends["draws"]))
         yield _proof_of_calls(subject, drawn, seed, report["calls"], budget.part(ends["calls"]))
@@ -181,7 +191,13 @@ def names(implementation: Implementation) -> list[str]:
 
 def _drawn_names() -> list[str]:
     """The names of the proofs of random calls, without that of the module."""
-    return [*KINDS.values(), CALLED, ROOM, *(_in_digits(precision) for precision in PRECISIONS)]
+    return [
+        SIZED,
+        *KINDS.values(),
+        CALLED,
+        ROOM,
+        *(_in_digits(precision) for precision in PRECISIONS),
+    ]
 
 
 def any_drawn(found: Iterable[Proof]) -> bool:
@@ -438,6 +454,32 @@ def _proof_by_several(
         return Proof(name, None, refused)
     left_out = budget.left_out(min(SEVERAL, len(candidates)) - len(ran)) if budget.spent else ""
     return Proof(name, True, done(ran) + left_out)
+
+
+def _proof_of_sizes(
+    sizes: EachSize, draws: Sequence[Draw], tell: Callable[[int], None], budget: Budget
+) -> Proof:
+    """Make the proof that a module is right in plain calls (`draws`) at each size in turn, as many
+    as the budget allows; open (passed None) if the equations cannot be evaluated or the module
+    refuses the sizes of every call. `tell` receives the number of calls made."""
+    name = f"{sizes.subject.implementation.name}: {SIZED}"
+    ran: list[Draw] = []
+    left_out = ""
+    for number, draw in enumerate(draws):
+        if ran and budget.spent:
+            left_out = budget.left_out(len(draws) - number)
+            break
+        tell(number)
+        try:
+            said = _fault_of_call(partial(sizes.fault, draw))
+        except Unsupported as reason:
+            return Proof(name, None, f"the equations cannot be evaluated: {reason}")
+        except Refused:
+            continue
+        if said:
+            return Proof(name, False, f"at {draw.words()}: {said}")
+        ran.append(draw)
+    return Proof(name, True, f"{_ranges(ran)}{left_out}") if ran else Proof(name, None, REFUSES)
 
 
 def _fault_of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:

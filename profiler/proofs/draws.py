@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import walk
@@ -45,6 +46,10 @@ OTHERS = (*range(1, 13), 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96,
 RANGES: Mapping[str, Sequence[int]] = {"b": BATCHES, "l": LENGTHS, "d": WIDTHS}
 """The values that a size takes while the others are small: every small value, then powers of two
 and their neighbours, multiples of eight, round numbers. A size that is not a key takes `OTHERS`."""
+
+EACH = (*range(1, 17), *range(18, 33, 2), *range(40, 65, 8))
+"""The values that each size takes in a plain call of its own: small ones, even ones, multiples of
+eight."""
 
 GROUP = 16
 """The number of draws in a group of `spread`."""
@@ -159,6 +164,24 @@ def draws(
                 found[_conditioned(b, sizes, before, chance)] = cost
                 break
     return sorted(found, key=lambda draw: found[draw])
+
+
+def at_each_size(mixer: Mixer, system: System, seed: int, most: int = MOST_POINTS) -> list[Draw]:
+    """Draw a plain call for each value in `EACH` of each size, beside small values of the other
+    sizes: the smallest values first, the same for the same seed. A value that fits no drawn sizes,
+    or whose equations cost more than `most` points, is left out."""
+    chance = random.Random(f"{mixer.name} {seed} each size")
+    letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))
+    found: dict[Draw, None] = {}
+    for value, letter in product(EACH, ("b", *letters)):
+        for _ in range(20):
+            b, sizes = _drawn(mixer, letters, {letter: value}, chance)
+            if not fits(mixer, sizes) or sizes.get(letter, b) != value:
+                continue
+            if b * evaluated_points(system, sizes) <= most:
+                found[Draw(sizes, b)] = None
+                break
+    return [*found]
 
 
 def spread(drawn: Sequence[Draw]) -> list[Draw]:

@@ -98,7 +98,9 @@ def each_proof(
         own = _module_proofs(mixer, implementation)
         yield from own
         if seed is not None and own[0].passed:
-            yield from deep_proofs(mixer, implementation, seed, progress=progress)
+            yield from deep_proofs(
+                mixer, implementation, seed, progress=progress, counted=bool(own[1].passed)
+            )
 
 
 def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:

@@ -268,6 +268,25 @@ def test_what_is_wrong_is_drawn_and_found(name: str, tmp_path: Path) -> None:
     assert [text for text in found if sentence in text], found
 
 
+AT_ONE_SIZE: dict[str, tuple[Change, str]] = {
+    "one-width": ((RETURN, f"s = s * 1.1 if self.d == 24 else s; {RETURN}"), "d = 24"),
+    "one-batch": ((RETURN, f"s = s * 1.1 if len(x) == 5 else s; {RETURN}"), "b = 5"),
+    "a-step": ((STEP, f"y = {STEP[7:]}; return y * 1.1 if self.w == 14 else y"), "w = 14"),
+    "work": ((RETURN, f"s = s + 0 if self.d == 56 else s; {RETURN}"), "d = 56"),
+}
+"""Fault -> the change, and the size at which alone it shows."""
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("name", AT_ONE_SIZE)
+def test_what_is_wrong_at_one_size_alone_is_found(name: str, tmp_path: Path) -> None:
+    change, size = AT_ONE_SIZE[name]
+    mixer = cm.mixer(written(tmp_path, f"wrong-at-{name}", change))
+    (described,) = implementations(mixer).values()
+    proof = next(deep_proofs(mixer, described, 0, counted=True))
+    assert proof.passed is False and size in proof.detail.partition(":")[0], proof.detail
+
+
 ROUNDED = {
     "fp32": "x.dtype == torch.float32",
     "bf16": "x.dtype == torch.bfloat16",
@@ -470,7 +489,8 @@ def test_a_fault_that_shows_in_one_call_alone_is_told(tmp_path: Path) -> None:
     )
     mixer = cm.mixer(written(tmp_path, "wrong-once", *once))
     (described,) = implementations(mixer).values()
-    proof = next(deep_proofs(mixer, described, 0))
+    name = "direct: module equals equations at random calls"
+    proof = proof_named(name, deep_proofs(mixer, described, 0, thin=4))
     assert proof.passed is False and "with gradients recorded, y[1, 1] is " in proof.detail
 
 
