@@ -52,11 +52,13 @@ CHUNKED = {
 
 @pytest.mark.parametrize(("name", "form"), CHUNKED)
 def test_the_best_chunk_is_that_of_executions(name: str, form: str) -> None:
-    """Of all operations and of the traffic of a forward pass, and of the state after 6 tokens."""
+    """Of the span, which has no formula with triangular solves, of all operations and of the
+    traffic of a forward pass, and of the state after 6 tokens."""
     mixer, sizes, t = cm.mixer(name), CHUNKED[name, form], 6
     chunks = range(1, sizes["l"] + 1)
     runs = {C: execute(mixer.forms[form], {**sizes, "C": C}) for C in chunks}
     executed = {
+        "span": {C: x.span() for C, x in runs.items()},
         "total": {C: sum((*x.counts().values(), *x.once().values())) for C, x in runs.items()},
         "unfused": {
             C: sum(each.activations + each.weights + each.state for each in x.unfused())
@@ -74,12 +76,19 @@ def test_the_best_chunk_is_that_of_executions(name: str, form: str) -> None:
         assert (found.size, found.value) == (least, values[least]), cost
 
 
-def test_a_cost_without_a_formula_is_named_below_the_table() -> None:
+def test_a_cost_without_a_formula_is_searched_in_few_rows() -> None:
+    """The span of triangular solves: at C = 1 and C = l the chain passes through all rows."""
     about = answers(cm.mixer("deltanet+core"), "chunked-solve", "training", convention("strict"))
     assert BEST_SIZE.explained is not None
     (found,) = BEST_SIZE.explained(Case(about, {**SIZES, "b": 1}, symbolic=False))
+    assert isinstance(found, Listing) and len(found.notes) == 1
+    ((_, size, *_),) = (row for row in found.rows if row[0] == "span")
+    assert 1 < int(size) < SIZES["l"]
+    long = Case(about, {**SIZES, "b": 1, "l": 65}, symbolic=False)
+    (found,) = BEST_SIZE.explained(long)
     assert isinstance(found, Listing) and "span" not in [row[0] for row in found.rows]
     assert found.notes[1].startswith("span: no formula, and so no best value (U: the recurrence")
+    assert found.notes[1].endswith("of at most 64 values, and there are 65: choose a smaller l)")
 
 
 def test_only_a_size_that_another_form_lacks_is_free() -> None:

@@ -2,13 +2,14 @@
 
 A size is free in a form if another form of the mixer lacks the size: the forms compute one
 function, so that the size changes the cost alone, as the chunk C of a chunked form does. The least
-cost is proven: every value up to the number of rows (l, or t for one token) is evaluated exactly.
+cost is proven: every value up to the number of rows (l, or t for one token) is evaluated exactly,
+by the cost's formula, or by a search of all entries where no formula is derived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
@@ -23,6 +24,7 @@ from costmodel.questions.question import (
     Figure,
     Largest,
     Listing,
+    Missing,
     Question,
 )
 from costmodel.questions.span import SPAN
@@ -32,7 +34,10 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 
 MOST = 2**17
-"""The most values of a size that are tried: some seconds for each cost."""
+"""The most values of a size that are tried by a formula: some seconds for each cost."""
+
+MOST_SEARCHED = 64
+"""The most values of a size that are tried by a search of all entries: some seconds."""
 
 COSTS = {
     figure.name: figure
@@ -77,7 +82,7 @@ def best(case: Case, figure: Figure) -> Best:
         Unanswered: the case is symbolic; the form has not exactly one free size; the figure does
             not exist or does not depend on the size; there are more than `MOST` rows; or no value
             of the size fits the other sizes.
-        Unsupported: the figure is not derived.
+        Unsupported: the figure is not derived, and its search, if it has one, takes too long.
     """
     letter = free_size(case.mixer, case.form)
     if case.symbolic:
@@ -89,18 +94,43 @@ def best(case: Case, figure: Figure) -> Best:
             f"the best {letter} is searched in {last:,} rows, and at most {MOST:,} are allowed: "
             f"give a smaller {'t' if case.phase == 'inference' else 'l'}"
         )
-    answer = case.answer(figure)
-    terms = answer.terms if isinstance(answer, Largest) else (answer,)
-    known = {x: Poly.of(value) for x, value in others.items()}
-    costs = [term.substitute(known) for term in terms if isinstance(term, Exact)]
-    if not any(letter in cost.letters for cost in costs):
-        raise Unanswered(f"{figure.name} does not depend on {letter} at these sizes")
     tried = (size for size in range(1, last + 1) if _fits(case, {**others, letter: size}))
-    values = ((max(c.rational({letter: size}) for c in costs), size) for size in tried)
+    values = ((value, size) for size, value in _costs(case, figure, letter, last, tried))
     value, size = min(values, default=(0, 0))
     if not size:
         raise Unanswered(f"no {letter} from 1 to {last} fits the other sizes")
     return Best(size, value)
+
+
+def _costs(
+    case: Case, figure: Figure, letter: str, last: int, tried: Iterable[int]
+) -> Iterator[tuple[int, int | Fraction]]:
+    """Yield the values `tried` of the size `letter`, at most `last` of them, each with the figure
+    at the value and the other sizes of the case. Raises as `best`."""
+    try:
+        answer = case.answer(figure)
+    except Unsupported as reason:
+        if figure.search is None:
+            raise
+        if last > MOST_SEARCHED:
+            raise Unsupported(
+                f"{reason}; a search finds the best of at most {MOST_SEARCHED} values, and there "
+                f"are {last}: choose a smaller {'t' if case.phase == 'inference' else 'l'}"
+            ) from None
+        for size in tried:
+            value = replace(case, sizes={**case.sizes, letter: size}).figure(figure)
+            if isinstance(value, Missing):
+                raise Unsupported(value.reason) from None
+            assert isinstance(value, int)
+            yield size, value
+        return
+    known = {x: Poly.of(value) for x, value in case.sizes.items() if x != letter}
+    terms = answer.terms if isinstance(answer, Largest) else (answer,)
+    costs = [term.substitute(known) for term in terms if isinstance(term, Exact)]
+    if not any(letter in cost.letters for cost in costs):
+        raise Unanswered(f"{figure.name} does not depend on {letter} at these sizes")
+    for size in tried:
+        yield size, max(cost.rational({letter: size}) for cost in costs)
 
 
 def _fits(case: Case, sizes: dict[str, int]) -> bool:
