@@ -12,6 +12,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, TextIO
 
 import pytest
@@ -76,8 +77,18 @@ def test_profile_in_json_and_csv(capsys: Capture) -> None:
 def test_counts_alone_take_no_time_and_keep_their_bytes(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is sampled, and no profiler is started."""
+    """Nothing is sampled, no profiler is started, and waiting threads sleep."""
     monkeypatch.delattr("profiler.meters.sampler.warm_up")
+    loaded: list[object] = []
+
+    def loading(name: str, package: str | None = None) -> ModuleType:
+        loaded.append((name, os.environ.get("OMP_WAIT_POLICY")))
+        return import_module(name, package)
+
+    import_module = importlib.import_module
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr("profiler.commands.measuring.sys", SimpleNamespace(modules={}))
+    monkeypatch.setattr("profiler.commands.measuring.importlib.import_module", loading)
     words = ("me", "--impl", "toeplitz", "--l", "3", "--d", "2", "--counts-only")
     (record,) = json.loads(printed(capsys, "profile", *words, "--format", "json"))["measurements"]
     assert record["reasons"]["latency"] == "only counts were asked for (--counts-only)"
@@ -85,6 +96,7 @@ def test_counts_alone_take_no_time_and_keep_their_bytes(
     (line,) = json.loads(printed(capsys, "reconcile", *words, "--format", "json"))["summary"]
     assert line["dispatched"] > 0 and line["unexplained"] == 0 == line["unexplained_bytes"]
     assert line["latency_s"] is None and line["peak_memory_bytes"] > 0
+    assert loaded.count(("torch", "passive")) == 2 and "OMP_WAIT_POLICY" not in os.environ
     refusal = refused(capsys, "profile", *words, "--processes", "3")
     assert refusal == "--counts-only times nothing: leave out --processes"
     refusal = refused(capsys, "reconcile", *words, "--energy", "--compile")
