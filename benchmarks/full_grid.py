@@ -63,15 +63,17 @@ def main() -> int:
             details += [line for line in lines if line.startswith(("FAILED", "ERROR"))]
             ended = lines[-1].strip("= ")
             if ran.returncode and not refused(ended):
-                ended = f"error {ran.returncode}: {ended}"
+                said = ran.stderr.strip().splitlines() or [ended]  # why the process ended
+                ended = f"error {ran.returncode}: {said[-1]}"
             found[file] = f"{commit}: {ended}"
             print(f"{file}: {found[file]}", flush=True)
         rows = (f"{name}: {found[name]}" for name in files() if name in found)
         asked.record.write_text(
             "\n".join([environment(), *rows, *details]) + "\n", encoding="utf-8"
         )
-    print("\n".join(details) or "none failed")
-    return int(any(map(refused, found.values())))
+    failed = [f"{name}: {line}" for name, line in found.items() if refused(line)]
+    print("\n".join([*failed, *details]) or "none failed")
+    return int(bool(failed))
 
 
 if __name__ == "__main__":
