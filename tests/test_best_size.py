@@ -83,7 +83,7 @@ def test_a_cost_without_a_formula_is_searched_in_few_rows() -> None:
     (found,) = BEST_SIZE.explained(Case(about, {**SIZES, "b": 1}, symbolic=False))
     assert isinstance(found, Listing) and len(found.notes) == 1
     ((_, size, *_),) = (row for row in found.rows if row[0] == "span")
-    assert 1 < int(size) < SIZES["l"]
+    assert 1 < int(str(size)) < SIZES["l"]
     long = Case(about, {**SIZES, "b": 1, "l": 65}, symbolic=False)
     (found,) = BEST_SIZE.explained(long)
     assert isinstance(found, Listing) and "span" not in [row[0] for row in found.rows]
