@@ -243,7 +243,7 @@ def merge(
     no_source(output, files)
     data, number, problems = merged(files, mixed=allow_mixed, tell=complain)
     told(problems)
-    emit(data.decode(), output, force)
+    emit(data, output, force)
     told([f"{number:,} records of {len(files):,} files"])
     if problems:
         raise Failed

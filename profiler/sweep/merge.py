@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from profiler.host.environment import environment_differences
 from profiler.records.measurement import Measurement
@@ -15,16 +17,26 @@ from profiler.sweep.points import in_turns, key_of
 
 @dataclass(frozen=True)
 class Placed:
-    """A record and its place in a file."""
+    """A line of a file, and its record without readings."""
 
     path: Path
-    line: Line
+    number: int
+    text: bytes
     record: Measurement
+
+    @staticmethod
+    def of(path: Path, line: Line, record: Measurement) -> Placed:
+        """The line, and of its record what tells points and environments apart: readings, reasons
+        and counts would take most of the memory of a large file."""
+        seed = {k: v for k, v in record.counts.items() if k == "seed"}
+        return Placed(
+            path, line.number, line.text, replace(record, readings={}, reasons={}, counts=seed)
+        )
 
     @property
     def place(self) -> str:
         """File and line, in words."""
-        return f"{self.path} line {self.line.number}"
+        return f"{self.path} line {self.number}"
 
 
 def merged(
@@ -32,9 +44,9 @@ def merged(
     *,
     mixed: bool = False,
     tell: Callable[[str], object] = lambda sentence: None,
-) -> tuple[bytes, int, list[str]]:
-    """Merge files: return the lines of all files as one file's bytes, the number of records, and a
-    sentence for every line that was left out because it is no record.
+) -> tuple[Iterator[str], int, list[str]]:
+    """Merge files: return the lines of all files as the text of one file, line by line, the number
+    of records, and a sentence for every line that was left out because it is no record.
 
     Lines stay as they are, except that records of mixed environments are labelled.
 
@@ -57,11 +69,11 @@ def merged(
             f"({apart}): merge records of one environment, or add --allow-mixed, which labels the "
             f"records with the difference"
         )
-    texts = [
-        labelled(one, labels.get(place, "as the first record")) if labels else one.line.text
+    texts = (
+        labelled(one, labels.get(place, "as the first record")) if labels else one.text
         for place, one in enumerate(found)
-    ]
-    return b"".join(text + b"\n" for text in texts), len(texts), problems
+    )
+    return (f"{text.decode()}\n" for text in texts), len(found), problems
 
 
 def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[Placed], list[str]]:
@@ -75,7 +87,7 @@ def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[P
         first = ""
         for line in lines(path):
             if line.record is not None:
-                own.append(Placed(path, line, line.record))
+                own.append(Placed.of(path, line, line.record))
                 continue
             first = first or f": {line.problem or line.remark}"
             if line.problem:
@@ -123,6 +135,6 @@ def differences_from_first(found: Sequence[Placed]) -> dict[int, str]:
 
 def labelled(one: Placed, label: str) -> bytes:
     """The line of a record, with one more label."""
-    values = json.loads(one.line.text)
+    values = json.loads(one.text)
     values["labels"] = [*values.get("labels", []), f"mixed environments: {label}"]
     return json.dumps(values, allow_nan=False, ensure_ascii=False).encode()

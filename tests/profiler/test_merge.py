@@ -12,8 +12,10 @@ import cli
 from profiler.records.measurement import Measurement
 from profiler.records.store import append, line_of, read
 from profiler.sweep.failures import MEMORY, Failure, failed_record
+from profiler.sweep.merge import placed
 from profiler.sweep.points import Point
 from profiler.sweep.results import Results
+from tests.recorded import ATTENTION
 from tests.sweeping import ENVIRONMENT, record_of, request
 
 
@@ -48,6 +50,11 @@ def test_files_become_one_line_by_line(
     assert whole.read_bytes() == first.read_bytes() + second.read_bytes()  # unknown keys too
     assert "4 records of 2 files" in capsys.readouterr().err
     assert run(whole, "-o", whole.with_name("again.jsonl")) == 0
+
+
+def test_no_reading_is_held_while_files_are_merged(tmp_path: Path) -> None:
+    found, _ = placed([written(tmp_path / "a.jsonl", ATTENTION)], str)
+    assert ATTENTION.readings and [one.record.readings for one in found] == [{}]
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
