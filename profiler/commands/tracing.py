@@ -33,7 +33,7 @@ def trace(
         str | None,
         typer.Option(
             "--grad",
-            metavar="parameters|inputs|both",
+            metavar="parameters|inputs|both|none",
             help="Gradients of the backward pass; by default those that requires_grad asks for, "
             "none of inputs; with --against both.",
         ),

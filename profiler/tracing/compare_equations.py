@@ -191,7 +191,35 @@ def compare_passes(trace: Trace, name: str | Mixer) -> list[Difference]:
             no count, an operation has no counting rule, or a class or size has no formula.
     """
     mixer, traces = load_mixer(name), Traces(trace)
-    return [one for phase in PHASES for one in by_case(traces, mixer, phase, SizeCase())]
+    forward = [*by_case(traces, mixer, "forward", SizeCase())]
+    if (refused := refused_gradient(mixer, trace, forward)) is not None:
+        return [*forward, not_compared(mixer, "backward", SizeCase(), refused)]
+    return [*forward, *by_case(traces, mixer, "backward", SizeCase())]
+
+
+def refused_gradient(
+    mixer: Mixer, trace: Trace, forward: Sequence[Difference]
+) -> Unsupported | None:
+    """Why no case of the forward pass has a gradient by the equations that were found for the case,
+    such as under `safe-softmax` over several ranges: no backward pass is then traced case by case.
+    None if a case has a gradient, or if no equations were found for a case."""
+    asked = gradients_of(trace, PHASES["backward"]) if trace.differentiated else {}
+    refused: Unsupported | None = None
+    for form, rewrites in dict.fromkeys((one.form, ran_under(one)) for one in forward):
+        if not form:
+            return None
+        try:
+            count(mixer, PHASES["backward"], form, ("strict", *rewrites), **asked)
+        except Unsupported as error:
+            refused = error
+        else:
+            return None
+    return refused
+
+
+def ran_under(forward: Difference) -> tuple[str, ...]:
+    """The rewrites of the equations, such as `safe-softmax`, among the causes of a difference."""
+    return tuple(cause.name for cause in forward.causes if cause.name in REWRITES)
 
 
 def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterator[Difference]:
@@ -347,7 +375,7 @@ def switches_of_backward(
     pass, with rewrites of gradients added; among forms with the forward pass's count, the form is
     taken that leaves least of the operations `traced` (class -> number) unexplained."""
     before = compare_pass(trace, mixer)
-    ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
+    ran = ran_under(before)
     forward = equation_counts(mixer, before.form, ran, trace, "forward")
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (before.form, ran)

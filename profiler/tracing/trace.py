@@ -114,6 +114,7 @@ def trace(
     grad: str | None = None,
     mode: str | None = None,
     memory: bool = True,
+    cases: bool = True,
 ) -> Trace:
     """Count a module symbolically: formulas of all its costs, in the sizes `over`.
 
@@ -126,12 +127,14 @@ def trace(
         let: sizes that follow from these letters, `d=n*h`.
         backend: `math`, torch's own decompositions; `fused`, attention, recurrent cells and norms
             as one operation each.
-        grad: which gradients the backward pass computes: of `parameters`, `inputs` or `both`; None
-            follows `requires_grad`, which only a factory sets for inputs. Frozen parameters never
-            have a gradient.
+        grad: which gradients the backward pass computes: of `parameters`, `inputs` or `both`;
+            `none` traces the forward pass alone; None follows `requires_grad`, which only a factory
+            sets for inputs. Frozen parameters never have a gradient.
         mode: `train` or `eval`; None for the mode in which the module is made.
         memory: whether formulas of bytes (saved for the backward pass, alive at the peak) are
             sought; without them the trace takes less time, and has no bytes.
+        cases: whether formulas by cases are sought where no formula fits all sizes. A comparison
+            with equations that count by cases splits the sizes itself.
 
     Raises:
         TraceError: the module cannot be found, built or run on the meta device, or no formulas are
@@ -149,7 +152,8 @@ def trace(
     effort = Effort()
     case = partial(trace_case, asked, sizes, backend, memory=memory, effort=effort)
     try:
-        found = by_cases(case(frozenset()))
+        found = case(frozenset())
+        found = by_cases(found) if cases else found
     except OnlyDivided as refused:  # traced over the quotient of both sizes instead
         division = Division(refused.size, Poly.atom(refused.divisor), 0)
         if sizes.over[refused.size] != 1:

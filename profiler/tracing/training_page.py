@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from costmodel.errors import Unanswered
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import divisors, letters_of, multiples
 from costmodel.program.conventions import FUSED_ATTENTION, Convention
 from costmodel.questions.best_size import free_size
+from costmodel.questions.count import count
 from costmodel.report import mixer_document
 from costmodel.report.document import (
     Column,
@@ -36,6 +37,7 @@ from profiler.modules.registry import Implementation, implementations
 from profiler.tracing import trace
 from profiler.tracing.cases import SETTLED
 from profiler.tracing.compare_equations import Difference, compare_passes
+from profiler.tracing.divisions import floors_in
 from profiler.tracing.meta_run.target import TraceError
 from profiler.tracing.result import Trace
 
@@ -128,7 +130,9 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
     """Trace a module over the letters of its form's equations; d is n heads of width h, and a size
     that another size divides is a multiple of it, n = g*q with a letter q that the equations lack.
-    If the module calls fused kernels, the `fused` backend counts each as one operation."""
+    If the module calls fused kernels, the `fused` backend counts each as one operation. If the
+    equations have no gradient, the forward pass is traced alone, and its formulas by cases are left
+    to the comparison if the equations count by quotients of sizes."""
     parts = multiples(mixer)
     letters = [x for x in letters_of(mixer, "training", described.form) if x != "b"]
     over = {x: str(parts.get(x, 1)) for x in letters}
@@ -144,15 +148,34 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
             quotient = next(free)
             lets.insert(0, f"{whole}={divisor}*{quotient}")
             over[quotient] = over.pop(whole)
+    grad = "both"
+    try:
+        count(mixer, "backward", described.form, ("strict", *described.rewrites))
+    except Unsupported:
+        grad = "none"
     backend = "math" if FUSED.isdisjoint((described.kernels or {}).values()) else "fused"
     return trace(
         described.module,
         over=",".join(map(":".join, over.items())),
         let=lets,
         backend=backend,
-        grad="both",
+        grad=grad,
         memory=False,
+        cases=grad == "both" or not counts_by_quotients(mixer, described),
     )
+
+
+def counts_by_quotients(mixer: Mixer, described: Implementation) -> bool:
+    """Whether the equations of an implementation count by quotients of sizes, such as floor(l/B):
+    the comparison then writes a size by its quotient, l = B*q + r."""
+    counts = count(mixer, "training", described.form, ("strict", *described.rewrites))
+    polys = [
+        poly
+        for exact in counts.classes.values()
+        for guards, value in exact.pieces
+        for poly in (*guards, value)
+    ]
+    return any(floor.args[1].constant() is None for floor in floors_in(polys))
 
 
 def _unexplained_words(difference: Difference) -> Text:

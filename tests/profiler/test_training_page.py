@@ -103,6 +103,8 @@ def test_modules_are_traced_at_sizes_that_divide_each_other(
         raise TraceError("noted")
 
     monkeypatch.setattr(training_page, "trace", noted)
+    for counted in ("count", "counts_by_quotients"):  # counts take long, and no size asks them
+        monkeypatch.setattr(training_page, counted, lambda *_: True)
     for mixer in map(cm.mixer, names()):
         for described in implementations(mixer).values():
             list(training_page.rows_of_module(mixer, described))
@@ -114,6 +116,23 @@ def test_modules_are_traced_at_sizes_that_divide_each_other(
         divided += len(pairs - {("d", "n")})
     assert divided > 4
     assert {*found["gla"].let} == {"h", "d"} and {*found["retnet"].let} == {"d"}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [("fixed-attention", ("none", False)), ("she", ("both", True))]
+)
+def test_what_equations_lack_or_count_by_quotients_is_not_traced(
+    name: str, asked: tuple[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No gradient over several ranges, and no search for cases beside those of floor(l/B)."""
+
+    def noted(*_: object, **options: object) -> None:
+        raise TraceError(f"{options['grad']} {options['cases']}")
+
+    monkeypatch.setattr(training_page, "trace", noted)
+    mixer = cm.mixer(name)
+    for row in training_page.rows_of_module(mixer, next(iter(implementations(mixer).values()))):
+        assert isinstance(row, tuple) and row[-1] == "not traced: {} {}".format(*asked)
 
 
 def test_every_implementation_has_its_rows() -> None:

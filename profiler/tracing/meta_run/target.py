@@ -180,8 +180,9 @@ def _let_entry(text: str) -> tuple[str, str]:
     return name, formula
 
 
-GRADS = ("parameters", "inputs", "both")
-"""The gradients that a backward pass may be asked for; frozen parameters never have any."""
+GRADS = ("parameters", "inputs", "both", "none")
+"""The gradients that a backward pass may be asked for; frozen parameters never have any, and with
+`none` there is no backward pass."""
 
 MODES = ("train", "eval")
 """The modes in which a module may be asked to run."""
@@ -311,9 +312,10 @@ def build_target(target: Target, sizes: Sizes) -> Built:
     if target.mode is not None:
         module.train(target.mode == "train")
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
-    if target.grad == "inputs":
+    if target.grad in ("inputs", "none"):
         module.requires_grad_(False)
-    asked = None if target.grad is None else target.grad != "parameters"  # gradients of inputs
+    # gradients of inputs
+    asked = None if target.grad is None else target.grad in ("inputs", "both")
     args, kwargs = meta_inputs((made.args, made.kwargs), asked)
     built = Built(module, args, kwargs, own_inputs=made.own_inputs, frozen=frozen)
     if not made.own_inputs:

@@ -3,6 +3,7 @@ ladder?"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +17,8 @@ from costmodel.symbolic.polynomial import Poly
 from profiler.mixers.extractor import SheDirect
 from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.modules import implementations
-from profiler.tracing import trace, zero_gradients
-from profiler.tracing.compare_equations import compare_pass, compare_passes
+from profiler.tracing import compare_equations, trace, zero_gradients
+from profiler.tracing.compare_equations import Difference, by_case, compare_pass, compare_passes
 from profiler.tracing.meta_run.target import TraceError, listed_sizes
 from profiler.tracing.report import data, document
 from profiler.tracing.result import Break, ZeroArithmetic
@@ -174,8 +175,9 @@ def test_a_recurrence_is_compared_from_two_rows_on() -> None:
     assert forward.causes == backward.causes == ()
 
 
-def test_a_pass_that_cannot_be_compared_says_why() -> None:
-    """A gradient that is not derived: that of a running maximum."""
+def test_a_pass_that_cannot_be_compared_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient that is not derived, that of a running maximum: the backward pass is compared in
+    no case, and need not be traced."""
     m = Mixer("pooled")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -188,6 +190,17 @@ def test_a_pass_that_cannot_be_compared_says_why() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * x
 
-    forward, backward = compare_passes(trace(Pooled, over="l,d", grad="both"), m)
-    assert not forward.explained and forward.reason == ""
-    assert "one entry of x may be the maximum of several rows" in backward.reason
+    asked: list[str] = []
+
+    def noted(*of: Any) -> Iterator[Difference]:
+        asked.append(of[2])
+        return by_case(*of)
+
+    monkeypatch.setattr(compare_equations, "by_case", noted)
+    for grad in ("both", "none"):
+        traced = trace(Pooled, over="l,d", grad=grad)
+        assert any(phase == "backward" for phase, _ in traced.quantities) == (grad == "both")
+        forward, backward = compare_passes(traced, m)
+        assert not forward.explained and forward.reason == ""
+        assert "one entry of x may be the maximum of several rows" in backward.reason
+    assert {*asked} == {"forward"}
