@@ -213,7 +213,7 @@ def test_parameters_of_xlstm_7b() -> None:
     assert cm.parameters(cm.mixer("mlstm{n=8,K=256}")).at(d=4096) == 67_178_512
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(6)
 @pytest.mark.parametrize(("name", "implementation"), modules_of(("mlstm", "mlstm+core")))
 def test_nothing_of_the_mlstm_is_left_unexplained(name: str, implementation: str) -> None:
     sizes = {"b": 2, "l": 2, "d": 4, "n": 2, "K": 1}
