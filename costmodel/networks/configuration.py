@@ -102,6 +102,8 @@ class Configuration:
     fields_read: set[str] = field(default_factory=set)
     spellings: Mapping[str, str] = field(default_factory=dict)
     """Usual name of a field -> the name that the class has for the field."""
+    older: frozenset[str] = frozenset()
+    """Names of fields of older files, which the class reads too."""
     around: Mapping[str, Any] = field(default_factory=dict)
     """The fields of the file whose object of a text the fields are; {} where they are the file."""
     remark: str = ""
@@ -116,7 +118,7 @@ class Configuration:
         """The configuration with the defaults and spellings of transformers' class of its type, as
         recorded in tables/transformers."""
         found = read_data(data_dir("transformers") / "defaults.json")[self.fields["model_type"]]
-        self.spellings = found["spellings"]
+        self.spellings, self.older = found["spellings"], frozenset(found["older"])
         return self.with_defaults(found["defaults"])
 
     def inside(
@@ -178,6 +180,11 @@ class Configuration:
         if names[0] in self.fields and names[0] in self.defaults:
             return None
         return next((self.defaults[name] for name in names if name in self.defaults), None)
+
+    def of_class(self, *names: str) -> list[str]:
+        """Those of the spellings of a field that the model's class reads."""
+        known = {*self.defaults, *self.spellings, *self.spellings.values(), *self.older}
+        return [name for name in names if name in known]
 
     def size(self, *names: str) -> int:
         """The positive integer in a field, whose name has the spellings `names`: the first that is

@@ -887,7 +887,8 @@ def named(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def defaults(kinds: Iterable[str]) -> dict[str, Any]:
     """Type of model -> the fields of its class with their defaults, but for fields of every class
-    and those that count nothing; and the names that the class has for usual fields."""
+    and those that count nothing; the names that the class has for usual fields; and names of older
+    files that it reads."""
     from transformers import CONFIG_MAPPING, PretrainedConfig
 
     usual = {one.name for one in fields(PretrainedConfig)} - {"tie_word_embeddings"}
@@ -900,7 +901,11 @@ def defaults(kinds: Iterable[str]) -> dict[str, Any]:
             factory = one.default_factory
             own[one.name] = one.default if factory is MISSING else factory()
         plain = {n: v for n, v in own.items() if isinstance(v, (*PLAIN, list, tuple, dict))}
-        found[kind] = {"defaults": plain, "spellings": dict(made.attribute_map)}
+        source = Path(sys.modules[made.__module__].__file__ or "").read_text(encoding="utf-8")
+        older = {*re.findall(r"kwargs\.(?:pop|get)\(\s*\"(\w+)\"", source)} - {*own}
+        found[kind] = {
+            "defaults": plain, "spellings": dict(made.attribute_map), "older": sorted(older)
+        }  # fmt: skip
     return found
 
 

@@ -348,6 +348,8 @@ REFUSED = [
     ({"model_type": "vit", "patch_size": [4]}, "'patch_size' must be a positive integer or two"),
     ({**LLAMA, "attn_logit_cap": 30.0}, "--ignore attn_logit_cap leaves it out"),
     ({"model_type": "qwen2_moe", "shared_expert_intermediate_size": 0}, "of width 0 is not read"),
+    ({"model_type": "hy_v3", "first_k_dense_replace": 2}, "differs from what other fields say, 1"),
+    ({"model_type": "mixtral", "n_routed_experts": 4}, "'n_routed_experts' = 4 is not read"),
     ({"model_type": "zamba2", "conv_kernel": 3}, "conv_kernel = 3 differs from what other fields"),
     ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read, whose default is False"),
     ({**LLAMA, "hidden_act": "relu2"}, "hidden_act 'relu2' is unknown"),

@@ -8,6 +8,7 @@ around them. A field that no reader takes is refused: fields that change no coun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
@@ -172,6 +173,7 @@ def mixture(
     number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
              "moe_top_k")  # fmt: skip
+    number, names = (tuple(c.of_class(*each)) or each for each in (number, names))
     part_sizes = {"E": c.size(*number), "f": width}
     part_sizes["c"] = c.size_or_none(*names) or chosen or c.size(*names)
     if part_sizes["c"] > part_sizes["E"]:
@@ -179,9 +181,10 @@ def mixture(
     if squared:
         part_sizes["S"] = c.size("moe_shared_expert_intermediate_size")
     elif shared:
-        named = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
-        copies = c.number(*named) or copies
-        wide = c.number("shared_expert_intermediate_size", "shared_intermediate_size")
+        named = c.of_class("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+        copies = (c.number(*named) if named else 0) or copies
+        named = c.of_class("shared_expert_intermediate_size", "shared_intermediate_size")
+        wide = c.number(*named) if named else 0
         if copies or wide:
             part_sizes["S"] = copies * width or wide
         elif shared == "gated":
@@ -207,16 +210,32 @@ UNIT_GAINS = "the sums 1 + w of the norms of queries and keys, on weights alone,
 def sparse(c: Configuration, layers: int, first: int = 0) -> list[bool]:
     """A list with a bool for each layer, whether it has experts: as listed in `mlp_layer_types`,
     else every layer, or each `decoder_sparse_step`-th one, without those listed in
-    `mlp_only_layers` and without the first ones, `first_k_dense_replace` or else `first`."""
-    step, dense = c.size_or_none("decoder_sparse_step") or 1, c.get("mlp_only_layers") or ()
-    given = c.get("first_k_dense_replace", "num_dense_layers")
+    `mlp_only_layers` and without the first ones, `first_k_dense_replace` or else `first`. Of these
+    fields the class of the model reads some; any other must say the same."""
+
+    def of_class(*names: str) -> Any:
+        """The value of the field that has one of these names in the class."""
+        known = c.of_class(*names)
+        return c.get(*known) if known else None
+
+    step, dense = of_class("decoder_sparse_step") or 1, of_class("mlp_only_layers") or ()
+    given = of_class("first_k_dense_replace", "num_dense_layers")
     begin = first if given is None else given
-    listed = c.get("mlp_layer_types")
+    listed = of_class("mlp_layer_types")
     if listed is None:
-        return [k >= begin and k not in dense and (k + 1) % step == 0 for k in range(layers)]
-    if len(listed) != layers or {*listed} - {"dense", "sparse"}:
+        found = [k >= begin and k not in dense and (k + 1) % step == 0 for k in range(layers)]
+    elif len(listed) != layers or {*listed} - {"dense", "sparse"}:
         raise c.refused(f"'mlp_layer_types' must say dense or sparse for each of {layers} layers")
-    return [kind == "sparse" for kind in listed]
+    else:
+        found = [kind == "sparse" for kind in listed]
+    begins = next((k for k, there in enumerate(found) if there), layers)
+    said = {
+        "first_k_dense_replace": begins, "num_dense_layers": begins, "decoder_sparse_step": step,
+        "mlp_only_layers": [k for k in range(layers) if not found[k]],
+        "mlp_layer_types": ["sparse" if there else "dense" for there in found],
+    }  # fmt: skip
+    c.agree(**{name: value for name, value in said.items() if not c.of_class(name)})
+    return found
 
 
 def decoder(
