@@ -173,9 +173,9 @@ def mixture(
     number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
              "moe_top_k")  # fmt: skip
-    number, names = (tuple(c.of_class(*each)) or each for each in (number, names))
-    part_sizes = {"E": c.size(*number), "f": width}
-    part_sizes["c"] = c.size_or_none(*names) or chosen or c.size(*names)
+    numbers, choices = c.of_class(*number) or number, c.of_class(*names) or names
+    part_sizes = {"E": c.size(*numbers), "f": width}
+    part_sizes["c"] = c.size_or_none(*choices) or chosen or c.size(*choices)
     if part_sizes["c"] > part_sizes["E"]:
         raise c.refused(f"a token cannot go through {part_sizes['c']} of {part_sizes['E']} experts")
     if squared:
