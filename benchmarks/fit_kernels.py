@@ -81,7 +81,10 @@ def fits(family: Family, data: Data) -> list[dict[str, Any]]:
     """The fits of a family on all boards, without each, and on each alone."""
     boards = sorted(data)
     chosen = [c for size in range(1, len(boards) + 1) for c in combinations(boards, size)]
-    values = {c: fitted(family, data, c) for c in chosen}
+    values: dict[tuple[str, ...], Floats] = {}
+    for c in chosen:  # each board alone first
+        begun = [values[one,] for one in c] if len(c) > 1 else []
+        values[c] = fitted(family, data, c, begun)
     found = []
     for c in sorted(chosen, key=len, reverse=True):
         if 1 < len(c) < len(boards) - 1:

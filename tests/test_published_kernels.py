@@ -67,7 +67,7 @@ def test_the_line_is_fitted_on_the_other_boards(
 def test_attention_is_predicted_by_the_figures_of_the_board_s_own_products(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a board where every call starts three times as late as on the others."""
+    """On a board whose memory reaches half of the share of its bandwidth that others reach."""
     monkeypatch.setattr("costmodel.prediction.families.GEMM_TILES", ((128, 128),))
     monkeypatch.setattr("costmodel.prediction.families.GEMM_SPLITS", (1,))
     written: dict[str, tuple[str, list[tuple[int, ...]]]] = {
@@ -75,7 +75,7 @@ def test_attention_is_predicted_by_the_figures_of_the_board_s_own_products(
                                       (1, 7168, 2048)]),
         "generation_attention": (
             "batch_size,step,num_heads,num_key_value_heads,head_dim,latency_ms",
-            [(1, 61, 4, 2, 64), (3, 127, 6, 2, 64)],
+            [(5, 8191, 32, 8, 128), (7, 8191, 32, 8, 128)],
         ),
     }  # fmt: skip
     for table, (header, sizes) in written.items():
@@ -86,8 +86,8 @@ def test_attention_is_predicted_by_the_figures_of_the_board_s_own_products(
             family = family_of(part.calls.kernel, "")
             assert family is not None
             others = fit_for(family, name).constants
-            late = {**others, "start": 3 * others["start"]}
-            seconds = family.seconds(late, part.calls, board(name))
+            slow = {**others, "bandwidth": others["bandwidth"] / 2}
+            seconds = family.seconds(slow, part.calls, board(name))
             rows = zip(sizes, seconds.tolist(), strict=True)
             write(path, header, [",".join(map(str, (*one, 1e3 * took))) for one, took in rows])
     asked(tmp_path, "--format", "json", monkeypatch=monkeypatch)
@@ -95,10 +95,11 @@ def test_attention_is_predicted_by_the_figures_of_the_board_s_own_products(
     (row,) = (one for one in rows if "calibrated" in one)
     found = row["calibrated"]
     assert (row["board"], row["file"]) == ("l40s", "generation_attention.csv.gz")
-    assert found["ratios"] == pytest.approx({"start": 3, "peak": 1, "bandwidth": 1}, rel=1e-2)
-    assert row["median"] > 0.5 and found["median"] < 1e-2 and found["alone"]["start"]["p90"] < 1e-2
+    assert found["ratios"] == pytest.approx({"peak": 1, "bandwidth": 0.5}, rel=1e-2)
+    alone = found["alone"]["bandwidth"]
+    assert row["median"] > 0.3 and found["median"] < 1e-2 and alone["p90"] < 1e-2
     lines = [line for line in report.calibrated_lines(rows) if line.startswith("l40s")]
-    assert "start 3.00, peak 1.00" in lines[0] and "start alone 0." in lines[1]
+    assert "peak 1.00, bandwidth 0.50" in lines[0] and "bandwidth alone 0." in lines[1]
 
 
 def test_boards_tables_and_rows_that_are_unknown_are_sentences(
@@ -324,6 +325,36 @@ def test_flash_attention_2_splits_the_keys_of_a_token_only_where_heads_share_the
 
     assert growth("a100", 1) > 7 and growth("l40s", 1) > 7
     assert growth("a100", 8) < 6 and growth("h100", 1) < 6
+
+
+def test_few_blocks_of_a_prompt_split_their_keys_but_not_by_flash_attention_2() -> None:
+    """One head of a prompt has 16 blocks of rows, eight heads have 128: each block on an SM alone
+    takes as long, and the keys of 16 blocks may be split over the other SMs."""
+    latent = {"b": 1, "l": 2048, "K": 128, "V": 128, "c": 512, "R": 64}
+    one, eight = (
+        microseconds("prefill absorbed latent attention", "h200", "", **latent, n=heads)
+        for heads in (1, 8)
+    )
+    assert one < 0.6 * eight
+    prompt = {"b": 1, "l": 4096, "w": 4096, "h": 128}
+    for on, split in (("h100", True), ("a100", False)):  # 32 and 96 blocks
+        one, three = (microseconds("prefill attention", on, "", **prompt, n=n, g=n) for n in (1, 3))
+        assert (one < 0.8 * three) == split
+
+
+@pytest.mark.parametrize("waves", [1, 3])
+def test_arithmetic_hides_the_movement_of_a_product_after_the_first_wave(
+    waves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("costmodel.prediction.families.GEMM_TILES", ((64, 64),))
+    monkeypatch.setattr("costmodel.prediction.families.GEMM_SPLITS", (1,))
+    on, one = board("h100"), {"start": 0, "tile": 0, "peak": 1, "feed": 1e9, "bandwidth": 1}
+    sizes = {"l": 64.0, "d": 1024.0, "f": 64.0 * waves * on["sms"]}
+    calls = Calls("gemm", {x: np.array([size]) for x, size in sizes.items()})
+    busy = 2 * 64 * 64 * 1024 * waves / (on["matrix.bf16"] / on["sms"])
+    moved = float(calls.movement(on)[0])
+    (taken,) = FAMILIES[0].seconds({**one, "exposed": 0.5}, calls, on)
+    assert taken == pytest.approx(max(busy, moved) + 0.5 * min(busy, moved) / waves)
 
 
 @pytest.mark.parametrize(

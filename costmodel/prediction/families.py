@@ -91,6 +91,12 @@ OVERLAP = Constant(
 )
 
 
+EXPOSED = Constant(
+    "share of the shorter of arithmetic and movement that the first wave of tiles does not hide",
+    0, 1,
+)  # fmt: skip
+
+
 def together(one: Floats, two: Floats, overlap: float) -> Floats:
     """The time of two activities that overlap, (one**p + two**p)**(1/p) with p = `overlap`:
     their sum for p = 1, the longer of the two as p grows."""
@@ -109,9 +115,9 @@ GEMM_STEP = 64
 
 def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of a matrix product (l, d) by (d, f), or of `batch` such products,
-    the least over sizes of tiles and splits of d: waves of tiles over the GPU's multiprocessors
-    (SMs), overlapped with the bytes of operands, results and partial results. `c`: the family's
-    constants."""
+    the least over sizes of tiles and splits of d: the longer of waves of tiles over the GPU's
+    multiprocessors (SMs), and of the bytes of operands, results and partial results; in the first
+    wave, a share of the shorter one is not hidden. `c`: the family's constants."""
     m, n, k = (calls.sizes[x] for x in "lfd")
     batch = calls.sizes.get("batch", np.ones(()))
     cycle, sms = 1 / on["clock"], on["sms"]
@@ -132,7 +138,8 @@ def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
                 # partial results in fp32 are written and read: 8 bytes an entry
                 partial = 8 * split * batch * m * n / on["memory_bandwidth"]
                 moved = movement + partial / c["bandwidth"]
-            best = np.minimum(best, together(busy, moved, c["overlap"]))
+            bare = c["exposed"] * np.minimum(busy, moved) / np.maximum(waves, 1)
+            best = np.minimum(best, np.maximum(busy, moved) + bare)
     return np.asarray(c["start"] * 1e-6 + best)
 
 
@@ -192,6 +199,8 @@ def flash_attention_2(on: Board) -> bool:
 
 ROWS, KEYS = 128, 128
 """Rows of queries and of keys in a tile of attention over many rows."""
+PREFILL_SPLITS = (1, 2, 4, 8, 16, 32)
+"""In how many parts the keys of a block of rows are split over SMs."""
 
 
 def prefill(c: Constants, calls: Calls, on: Board) -> Floats:
@@ -220,14 +229,22 @@ def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) 
     softmax = c.get("softmax", 1) / (on["special"] / sms)
     pair = product + softmax if flash_attention_2(on) else np.maximum(product, softmax)
     start = c["tile"] * THOUSAND * cycle
-    waves = np.ceil(a.groups * blocks / sms)
-    # of several waves, an SM begins its next block at once: the last wave need not be whole
-    whole = a.groups * blocks / sms
-    total = np.where(waves > 1, np.maximum(whole, 1), 1) * (start + mean * ROWS * KEYS * pair)
-    alone = start + longest * ROWS * KEYS * pair
-    busy = np.maximum(total, alone)
-    taken = together(busy, movement / c["bandwidth"], c["overlap"])
-    return np.asarray(c.get("start", 0) * 1e-6 + taken)
+    pair = ROWS * KEYS * pair
+    best = np.full(blocks.shape, np.inf)
+    for split in (1,) if flash_attention_2(on) else PREFILL_SPLITS:
+        waves = np.ceil(a.groups * blocks * split / sms)
+        # of several waves, an SM begins its next block at once: the last wave need not be whole
+        whole = a.groups * blocks * split / sms
+        part = start + mean / split * pair
+        total = np.where(waves > 1, np.maximum(whole, 1), 1) * part
+        alone = start + np.ceil(longest / split) * pair
+        busy, moved = np.maximum(total, alone), movement
+        if split > 1:
+            # partial results in fp32 are written and read
+            partial = 2 * FP32 * split * a.groups * a.rows * a.value / on["memory_bandwidth"]
+            busy, moved = busy + start, movement + partial
+        best = np.minimum(best, together(busy, moved / c["bandwidth"], c["overlap"]))
+    return np.asarray(c.get("start", 0) * 1e-6 + best)
 
 
 def copied_entries(s: Mapping[str, Floats]) -> Floats:
@@ -486,7 +503,7 @@ FAMILIES = (
         "matrix products",
         ("gemm",),
         {"start": Constant(START.meaning, 0.05, 6), "tile": TILE, "peak": PEAK, "feed": FEED,
-         "bandwidth": BANDWIDTH, "overlap": OVERLAP},
+         "bandwidth": BANDWIDTH, "exposed": EXPOSED},
         gemm,
     ),
     Family("attention of many rows", ("prefill attention",), PREFILL, prefill),

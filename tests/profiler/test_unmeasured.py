@@ -12,6 +12,7 @@ import cli
 import costmodel as cm
 import profiler  # noqa: F401 - its modules have predicted times
 from costmodel.commands.tables import CostRow
+from costmodel.data import data_dir
 from costmodel.mixers import builtin
 from costmodel.prediction.boards import board
 from costmodel.program.chosen_sizes import combinations, letters_of
@@ -48,6 +49,12 @@ def test_a_table_predicts_what_reconcile_predicts(mixer: str, module: str, phase
     given = {letter: (size,) for letter, size in SIZES.items()}
     (sizes,) = combinations(letters_of(subject, phase), given, subject)
     request = Request(subject, implementations(subject)[module], sizes, phase, "bf16")
+    measured = data_dir("measured") / "h100_sxm/h100_sxm.toml"
+    (of_board,), _ = ladders([count(request)], board(str(measured)))
+    (own,) = cm.table(mixer, board=str(measured), phase=phase, impl=module, dtype="bf16",
+                      columns="floor,bound", **SIZES)  # fmt: skip
+    floor = of_board.rungs["5"]["floor_s"]
+    assert (own["floor"], own["bound"]) == (ceil(1e9 * floor), "launches")
     (found,), _ = ladders([count(request)], board("h100"))
     asked = row(mixer, "h100", phase, impl=module)
     assert asked["predicted_time"] == ceil(1e9 * found.rungs["5"]["predicted_s"])
