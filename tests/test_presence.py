@@ -275,7 +275,7 @@ def test_a_maximum_over_no_term_is_refused() -> None:
         with pytest.raises(Unsupported) as caught:
             ask(made)
         assert str(caught.value).removeprefix("y: ") == (
-            "the maximum over j may have no term: give every entry a range with a value"
+            "the maximum over j may have no term: give j at least one value at every entry"
         )
 
 

@@ -255,8 +255,8 @@ class Crossover:
         return int(size)
 
     def _least(self, size: int) -> tuple[str, ...]:
-        """The names of the candidates with the least of the figure at a size that is known to fit;
-        () if a candidate has no value there."""
+        """The names of the candidates with the least of the figure at a size that is known to fit
+        all candidates (`domain`); () if a candidate has no value there, beyond its positions."""
         at = {self.over: size}
         if self._beyond.at(at) > 0:
             return ()

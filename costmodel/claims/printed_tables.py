@@ -315,8 +315,9 @@ def _parts(cell: Cell) -> Iterator[tuple[Cell, str]]:
 
 
 def _named_operation(part: str) -> tuple[str, str]:
-    """(the operation that a part of a cell names before or behind its number or formula, the number
-    or formula); ("", "") if it names none."""
+    """(the operation that a part of a cell names before or behind its number or formula, as claims
+    name it, the number or formula): ("mul", "3n") of `multiplications = 3n` and of `3n mul`. The
+    operation is "" for other words, and for a heading of orders, as in `time: 5n`."""
     if not (found := _NAMED.fullmatch(part)):
         return "", ""
     operation = _quantity(found[1] or found[4])

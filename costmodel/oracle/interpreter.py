@@ -1,9 +1,10 @@
 """An interpreter that runs equations at every point (values of indices), on scalars with a history.
 
-An instrumented scalar remembers its depth and its token. `Run` executes the equations in the order
-in which they are written, those of a loop when an entry is first needed, and records for every
-instance what it did, read and wrote. Each equation is first compiled to functions of a point. An
-empty sum (no term) is 0, and adding it or multiplying by it costs nothing.
+An instrumented scalar remembers its history (`scalars.Scalar`): depth, steps, latest token, and
+whether it depends on an input or a context. `Run` executes the equations in the order in which they
+are written, those of a loop when an entry is first needed, and records for every instance what it
+did, read and wrote. Each equation is first compiled to functions of a point. An empty sum (no term)
+is 0, and adding it or multiplying by it costs nothing.
 `STEPS` and `ALONE` define every kind of node.
 """
 
@@ -248,9 +249,10 @@ class Interpreter:
         self.instances.append(instance)
 
     def _write(self, entry: Entry, point: Point, result: Scalar, instance: Instance) -> None:
-        """Put a result into memory, and note it in its instance. A result of a `ready` equation has
-        depth 0, and a written entry is never an empty sum. OracleError if the entry lies outside
-        its array or is defined already."""
+        """Put a result into memory, and note its history in its instance. In memory, a result of a
+        `ready` equation has depth and steps 0, for its readers; its instance keeps those that were
+        counted, and `Execution.instances` leaves it out. A written entry is never an empty sum.
+        OracleError if the entry lies outside its array or is defined already."""
         array, where = entry
         if not self.places.inside(array, where):
             said = f"outside its extents {self.shape(array)}, {self.places.described(point)}"

@@ -122,7 +122,8 @@ LINEAR_MAP = "linear map"
 
 @cache
 def linear_map() -> Mixer:
-    """The mixer of one matrix product: y (l, f) = x (l, d) times the parameters W (d, f)."""
+    """The mixer of one matrix product, y (l, f) = x (l, d) times the parameters W (d, f): the work
+    of a matrix product is derived from equations like that of every other kernel."""
     m = Mixer("linear-map", title="A linear map", idea="rows times a matrix", source="", group="")
     l, d, f = m.sizes("l d f")
     x, W, y = m.input("x", l, d), m.parameter("W", d, f), m.output("y", l, f)

@@ -172,7 +172,8 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
     if node.kind != "sum" and found != EVERYWHERE:
         names = ", ".join(index.name for index in node.over)
         raise Unsupported(
-            f"the maximum over {names} may have no term: give every entry a range with a value"
+            f"the maximum over {names} may have no term: give {names} at least one value at every "
+            "entry"
         )
     return found
 

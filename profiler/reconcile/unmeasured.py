@@ -175,8 +175,8 @@ class _AtMost(DispatchMode):
         self.number += 1
         if self.number > MOST:
             raise MeasureError(
-                f"it dispatches more than {MOST:,} operations, as token after token: choose fewer "
-                "tokens"
+                f"it dispatches more than {MOST:,} operations, such as those of one token after "
+                "another: choose fewer tokens"
             )
         return super().see(kind, args, kwargs)
 

@@ -278,12 +278,13 @@ def recorded(
     every: bool = False,
     without: Sequence[str] = (),
 ) -> tuple[list[Measurement], list[str]]:
-    """Read the records of results files, joined over processes, and a sentence for each line that
-    is no record. Numbers are kept in arrays; details of readings in `without` are left out.
+    """Read the records of results files, joined over the processes of each file, and a sentence for
+    each line that is no record. Numbers are kept in arrays; details of readings in `without` are
+    left out.
 
-    Failures of points that were measured or failed again later are left out, unless `every`. A
-    record that occurs more than once counts once. `tell` receives remarks on duplicates, on such
-    failures, and on truncated lines of continued files.
+    Failures of points that were measured, or failed again later, in the same file are left out,
+    unless `every`. A record that occurs more than once, in any file, counts once. `tell` receives
+    remarks on duplicates, on such failures, and on truncated lines of continued files.
 
     Raises:
         StoreError: a file cannot be read, or holds no record at all.

@@ -120,7 +120,8 @@ def highest_moments(
 ) -> Poly | None:
     """The peak as the maximum of the formulas of all moments that were highest at one of the points
     `inside`; `axes` are the functions of each letter that formulas are made of; None if there are
-    too many points or moments, or no moment has a formula.
+    too many points or moments, or no moment has a formula. A moment without a formula is left out,
+    so that the maximum may be too low at a point: the caller checks it at all points.
 
     If loops over a size change the number of operations, a moment is identified across points by
     its distance from a landmark, an operation that runs equally often at all points.

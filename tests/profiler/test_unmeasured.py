@@ -153,7 +153,7 @@ def test_a_network_is_predicted_by_another_command() -> None:
 def test_a_module_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unmeasured, "MOST", 11)
     found = row("deltanet", "h100", "training", l=13)
-    why = "more than 11 operations, as token after token: choose fewer tokens"
+    why = "more than 11 operations, such as those of one token after another: choose fewer tokens"
     assert found.reasons["predicted_time"].endswith(why)
     monkeypatch.setattr(unmeasured, "MOST", 409)
     found = row("deltanet", "h100", "training", l=17)

@@ -193,7 +193,7 @@ def mixture(
             )
         else:
             shared = ""
-    if idle := c.number("zero_expert_num"):
+    if idle := c.number("zero_expert_num"):  # experts that return their input, as in LongCat-Flash
         part_sizes["Z"] = idle
     activation = squared or activation or c.activation("hidden_act")
     made = experts(

@@ -257,7 +257,10 @@ def _package(name: str) -> Any:
         with as_exception():
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise TraceError(f"no package '{error.name}' is installed, nor here ({name})") from error
+        raise TraceError(
+            f"no package '{error.name}' is installed or in the working directory, so that {name} "
+            "does not import: install it, or give path/file.py:Class"
+        ) from error
     except Exception as error:  # a module of a user's own may raise anything
         raise TraceError(f"{name} does not import: {words_of(error)}") from error
     finally:
@@ -537,7 +540,8 @@ def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
         if reason := data_dependent(error):
             raise TraceError(
                 f"{target.name} cannot be traced: its operations depend on the values of its input "
-                f"or weights, or on random numbers, not only on sizes ({reason}{where})"
+                f"or weights, or on random numbers, not only on sizes ({reason}{where}): trace a "
+                "version without this operation"
             ) from error
         if "is not on the expected device" in text_of(error):
             raise TraceError(

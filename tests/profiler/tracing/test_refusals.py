@@ -53,6 +53,7 @@ def test_what_needs_values_is_named(fn: Callable[[Tensor], Any], named: str) -> 
     said = refused(fn)
     assert "depend on the values of its input or weights" in said
     assert re.search(rf"not only on sizes \({named}, test_refusals.py line", said)
+    assert "): trace a version without this operation" in said
 
 
 def test_an_operation_that_needs_values_may_fail_for_another_reason() -> None:

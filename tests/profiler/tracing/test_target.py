@@ -141,7 +141,7 @@ def test_a_letter_that_the_module_takes_is_a_size() -> None:
     [
         ("torch.nn:Nothing", "l,d", "", "has no 'Nothing'"),
         ("torch.nn.Linear", "l,d", "", "expected package.module:factory"),
-        ("no_such_package:x", "l,d", "", "no package 'no_such_package'"),
+        ("no_such_package:x", "l,d", "", "'no_such_package' is installed or in the working dir"),
         ("no_file.py:x", "l,d", "", "no file 'no_file.py'"),
         ("torch.nn:Linear", "l,d", "", "needs in_features, out_features: give a function of "),
         ("torch.nn:Identity", "l", "", "without d"),
