@@ -13,7 +13,7 @@ from profiler.meters.disturbances import label_meanings
 from profiler.records.grades import marked
 from profiler.records.measurement import readings_of
 from profiler.records.quantities import QUANTITIES
-from profiler.records.words import PHASES, sizes_words, value_words
+from profiler.records.words import PHASES, sizes_apart, sizes_words, value_words
 
 FIELDS = (
     "quantity", "point", "first", "second", "unit", "first_value", "second_value", "pairs",
@@ -81,15 +81,15 @@ def _table(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence
 
 
 def _where(made: Comparison) -> str:
-    """The text at the end of a table's title: phase, sizes, device and machine; "" in a comparison
-    of files."""
+    """The text at the end of a table's title: phase, sizes that have one value, device and machine;
+    "" in a comparison of files."""
     if not made.records:
         return ""
     record = made.records[0]
     machine = record.environment.get("device_name") or record.environment.get("cpu")
-    sizes = {letter: n for r in made.records for letter, n in r.sizes.items()}
+    common, _ = sizes_apart([each.sizes for each in made.records])
     phase = PHASES[record.phase]
-    return f", {phase}, {sizes_words(sizes)}, on {record.device} ({machine or 'unnamed'})"
+    return f", {phase}, {sizes_words(common)}, on {record.device} ({machine or 'unnamed'})"
 
 
 def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell, ...]:
@@ -193,12 +193,15 @@ def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
 
 
 def _about(made: Comparison) -> list[Note]:
-    """Notes on how the records were taken, and which of their readings are unreliable; [] in a
-    comparison of files."""
+    """Notes on sizes that differ, how the records were taken, and which of their readings are
+    unreliable; [] in a comparison of files."""
     if not made.records:
         return []
     several = any(record.sweep.get("processes", 1) > 1 for record in made.records)
-    found = [Note((f"latency: {METHOD}",)), Note((SPANNING if several else HERE,))]
+    _, own = sizes_apart([record.sizes for record in made.records])
+    said = {r.mixer: f"{r.mixer}: {sizes_words(n)}" for r, n in zip(made.records, own, strict=True)}
+    found = [Note((f"sizes of {'; of '.join(said.values())}",))] if any(own) else []
+    found += [Note((f"latency: {METHOD}",)), Note((SPANNING if several else HERE,))]
     for record in made.records:
         name = record.implementation
         if latency := record.readings.get("latency"):

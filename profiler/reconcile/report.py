@@ -41,7 +41,7 @@ from profiler.reconcile.levels import (
 )
 from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, mark, marked
 from profiler.records.quantities import QUANTITIES
-from profiler.records.words import PHASES, scaled, sizes_words, value_words
+from profiler.records.words import PHASES, scaled, sizes_apart, sizes_words, value_words
 from profiler.run.caveats import processes_words, spread_words, stopped
 from profiler.run.report import LEAD, MEMORY
 
@@ -168,14 +168,8 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
 def _sizes(group: Sequence[Ladder]) -> tuple[str, list[str]]:
     """Two parts: the sizes that all ladders share, in words ("l = 128, d = 64"); and a list with
     the remaining sizes of each ladder, in words."""
-    values: dict[str, set[int]] = {}
-    for ladder in group:
-        for letter, size in ladder.sizes.items():
-            values.setdefault(letter, set()).add(size)
-    common = {letter: min(sizes) for letter, sizes in values.items() if len(sizes) == 1}
-    return sizes_words(common), [
-        sizes_words({x: n for x, n in ladder.sizes.items() if x not in common}) for ladder in group
-    ]
+    common, own = sizes_apart([ladder.sizes for ladder in group])
+    return sizes_words(common), [sizes_words(sizes) for sizes in own]
 
 
 def _line(ladder: Ladder) -> Mapping[str, Text]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costmodel.symbolic.sizes import in_order
@@ -63,6 +63,20 @@ def told_apart(found: float, who: str, expected: float, digits: int = 6) -> str:
 def sizes_words(sizes: Mapping[str, int]) -> str:
     """Sizes in the order of their letters, as `b = 1, l = 128, d = 128`."""
     return ", ".join(f"{letter} = {sizes[letter]}" for letter in in_order(sizes))
+
+
+def sizes_apart(each: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[str, int]]]:
+    """The sizes that have one value in all mappings with the letter; and the other sizes of each.
+
+    >>> sizes_apart([{"d": 64, "n": 4, "g": 2}, {"d": 64, "n": 4, "g": 1}])
+    ({'d': 64, 'n': 4}, [{'g': 2}, {'g': 1}])
+    """
+    values: dict[str, set[int]] = {}
+    for sizes in each:
+        for letter, size in sizes.items():
+            values.setdefault(letter, set()).add(size)
+    common = {letter: min(found) for letter, found in values.items() if len(found) == 1}
+    return common, [{x: n for x, n in sizes.items() if x not in common} for sizes in each]
 
 
 def options_words(options: Mapping[str, Any]) -> str:

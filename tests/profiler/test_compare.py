@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from profiler.compare import in_turns as comparing, run as running
 from profiler.compare.in_turns import (
@@ -697,6 +698,18 @@ def test_words_say_what_was_shown(compared: Comparison) -> None:
     assert "no difference shown" not in said
     assert "hold for this process and its memory layout" in said
     assert "hold a wait" not in said
+    assert "sizes of" not in said
+
+
+def test_a_title_has_the_sizes_of_all_candidates(compared: Comparison) -> None:
+    first, second = compared.records
+    two = (
+        structs.replace(first, mixer="m{n=3}", sizes={"d": 7, "n": 3}),
+        structs.replace(second, mixer="m{n=5}", sizes={"d": 7, "n": 5}),
+    )
+    said = printed(document(replace(compared, records=two)), "rich", width=200)
+    assert "forward pass, d = 7, on" in said
+    assert "sizes of m{n=3}: n = 3; of m{n=5}: n = 5" in said
 
 
 def test_what_a_power_cap_does_to_times_is_said(costs: dict[str, Any]) -> None:
