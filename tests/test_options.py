@@ -454,7 +454,10 @@ BAD = {
     "self-attention+cross+bidirectional": "takes 'bidirectional' or 'cross', not both: with",
     "gqa+bidirectional+chunked-window": "self-attention takes 'bidirectional' or 'chunked-window', "
     "not both: a chunk ends with the token",
-    "gqa+grouped": "self-attention+grouped+grouped names the option 'grouped' twice",
+    "mqa+grouped": "'mqa' is self-attention+grouped{g=1}: leave out 'grouped'",
+    "gqa+window+mqa": "'mqa' is no option of self-attention but a name of its own, which stands "
+    "first: mqa+window",
+    "gqa+mha": "'mha' is no option of self-attention but a name of its own",
     "mqa+window{g=2,w=3}": "'mqa' is self-attention+grouped{g=1}: leave g out of its braces",
     "gpa": "unknown mixer 'gpa'; did you mean 'gqa'?",
     "she+bias": "she takes no options, got 'bias'",

@@ -71,6 +71,10 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
     command = command_of(error)
     likely = close(error.option_name, options_of(error.ctx.command))
     said = f"{command} has no option {error.option_name}"
+    if error.option_name == "--h" and "--n" in options_of(error.ctx.command):
+        width = value_of(["--h"], typed) or ""
+        example = f"self-attention{{h={width if width.isdecimal() else 128}}}"
+        return f"{said}: the width of a head stands in braces, such as {example}"
     commands = getattr(error.ctx.find_root().command, "commands", {})
     others = [name for name, one in commands.items() if error.option_name in options_of(one)]
     if 0 < len(others) <= FEW:

@@ -302,7 +302,7 @@ _TOKENS = re.compile(r"([0-9]{1,13})([kKmM]?)")
 def tokens(option: str, text: str) -> int:
     """A number of tokens or sequences as typed: 4096, 128k (of 1024), 1M; UsageError for another
     text and for a number outside of 1..2**40."""
-    from costmodel.program.chosen_sizes import FACTORS
+    from costmodel.symbolic.sizes import FACTORS
 
     found = _TOKENS.fullmatch(text)
     number = int(found[1]) * FACTORS[found[2].lower()] if found else 0

@@ -25,7 +25,6 @@ from types import MappingProxyType, ModuleType
 
 from costmodel.errors import (
     EquationError,
-    SizeError,
     UnknownMixer,
     WrongKind,
     described,
@@ -33,7 +32,7 @@ from costmodel.errors import (
 )
 from costmodel.language.arguments import checked
 from costmodel.language.equations import GIVEN, Mixer
-from costmodel.symbolic.sizes import LARGEST, checked as checked_sizes, out_of_bounds
+from costmodel.symbolic.sizes import checked as checked_sizes, whole
 
 SEPARATOR = "+"
 
@@ -62,28 +61,29 @@ def braces(name: str) -> dict[str, int]:
     ({'n': 32, 'g': 8}, {})
 
     Raises:
-        UnknownMixer: braces that are not closed at the end, no size, or a letter given twice.
+        UnknownMixer: braces that are not closed at the end, no size, a value that is no whole
+            number, or a letter given twice.
         SizeError: a number with more digits than the largest size.
     """
     before, opened, rest = name.partition("{")
     if not opened and "}" not in before:
         return {}
     found: dict[str, int] = {}
-    wrong = UnknownMixer(
-        f"'{shortened(name)}': sizes stand in braces at the end, such as "
-        f"{shortened(before.rstrip('}'))}{{n=32,h=128}}"
-    )
+    typed, example = f"'{shortened(name)}'", f"{shortened(before.rstrip('}'))}{{n=32,h=128}}"
     if not opened or not rest.endswith("}") or "{" in rest or "}" in rest[:-1]:
-        raise wrong
+        raise UnknownMixer(f"{typed}: sizes stand in braces at the end, such as {example}")
     for part in rest[:-1].split(","):
         letter, sign, value = (word.strip() for word in part.partition("="))
-        if not sign or not letter or not value.isdecimal() or not value.isascii():
-            raise wrong
+        number = whole(letter, value) if letter and sign else None
+        if number is None:
+            got = f"'{shortened(value if sign and value else part.strip())}'"
+            raise UnknownMixer(
+                f"{typed}: a size in braces is one whole number, with a comma before the next "
+                f"size, such as {example}; got {got if part.strip() else 'nothing'}"
+            )
         if letter in found:
-            raise UnknownMixer(f"'{shortened(name)}' gives size {letter} twice")
-        if len(value) > len(str(LARGEST)):
-            raise SizeError(out_of_bounds(letter, shortened(value)))
-        found[letter] = int(value)
+            raise UnknownMixer(f"{typed} gives size {letter} twice")
+        found[letter] = number
     return found
 
 
@@ -193,6 +193,13 @@ class Family:
         """Raise UnknownMixer for an option that is unknown, named twice, or excluded by another."""
         name = self.plain.name
         for option in options:
+            if option in (*self.variants, *self.plain.aliases):
+                brought = (option, *_options_of(self.variants.get(option, "")))
+                others = [other for other in options if other not in brought]
+                raise UnknownMixer(
+                    f"'{option}' is no option of {name} but a name of its own, which stands first: "
+                    f"{joined(option, others)}"
+                )
             if option not in self.offers:
                 near = difflib.get_close_matches(option, self.offers, 1)
                 hint = f"; did you mean '{near[0]}'? It" if near else ": it"
@@ -264,11 +271,14 @@ def stands_for(mixer: Mixer, name: str) -> tuple[tuple[str, ...], dict[str, int]
     (("grouped", "bias"), {"g": 1}).
 
     Raises:
-        UnknownMixer: a size in braces that the name of the variant has already.
+        UnknownMixer: an option, or a size in braces, that the name of the variant has already.
     """
     (base, options), sizes = split(name), braces(name)
     text = mixer.variants.get(base, mixer.name)
     own = braces(text)
+    for option in options:
+        if option in split(text)[1]:
+            raise UnknownMixer(f"'{base}' is {text}: leave out '{option}'")
     for letter in own.keys() & sizes.keys():
         raise UnknownMixer(f"'{base}' is {text}: leave {letter} out of its braces")
     return (*split(text)[1], *options), own | sizes

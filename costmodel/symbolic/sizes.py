@@ -6,11 +6,12 @@ letter another meaning and default: `Mixer.size`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from costmodel.errors import SizeError
+from costmodel.errors import SizeError, shortened
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,26 @@ LETTERS: Mapping[str, Letter] = {
 
 LARGEST = 2**40
 """The upper bound of a size; a larger number (an axis of a petabyte) is a typing error."""
+
+
+_WHOLE = re.compile(r"([+-]?0*([0-9]+))([kKmM]?)")
+FACTORS: Mapping[str, int] = {"": 1, "k": 1024, "m": 1024**2}
+"""The letter behind a typed number, in lower case -> its factor."""
+
+
+def whole(letter: str, text: str) -> int | None:
+    """The integer that a text states, such as 4096 or 4k, for the size `letter`; None if the text
+    is no integer; SizeError if the text has more digits than `LARGEST`.
+
+    >>> whole("l", "4k"), whole("l", "1.5")
+    (4096, None)
+    """
+    found = _WHOLE.fullmatch(text)
+    if found is None:
+        return None
+    if len(found[2]) > len(str(LARGEST)):
+        raise SizeError(out_of_bounds(letter, shortened(text)))
+    return int(found[1]) * FACTORS[found[3].lower()]
 
 
 def is_letter(name: object) -> bool:
