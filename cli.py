@@ -697,6 +697,7 @@ def model(
         after = networks.with_adapters(after, adapter)
         after = networks.trained(after, wanted, train)
         made = network_table.sheets(replace(request, described=after))
+    network_table.refuse_unread([*before, *made])
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])
     document = network_document.document(made, before)
     show(document, format_, output, force, context, names=names, label=label, caption=caption)

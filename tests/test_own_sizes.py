@@ -64,7 +64,9 @@ def test_sizes_in_braces_are_the_mixers() -> None:
     assert bound.name == "self-attention+grouped{n=32,g=8}"
     at = {"l": 5, "d": 64}
     assert cm.count(bound).at(**at) == cm.count(plain).at(n=32, g=8, **at)
-    assert cm.count(bound).at(n=2, g=1, **at) == cm.count(bound).at(**at)
+    assert cm.count(bound).at(n=32, g=8, **at) == cm.count(bound).at(**at)
+    with pytest.raises(SizeError, match=r"g = 1 is not read: .*\{n=32,g=8\} has g = 8"):
+        cm.count(bound).at(n=32, g=1, **at)
     assert load_mixer(bound.name) is bound
 
 
@@ -102,11 +104,18 @@ def test_equations_that_need_h_to_be_d_over_n_are_refused() -> None:
         ("she{l=3}", "she has no size l of its own"),
         ("she{d=0}", r"size d must lie in 1..2\*\*40, got 0"),
         ("she{d=4", "sizes stand in braces at the end, such as she{n=32,h=128}"),
-        ("she{d}", "sizes stand in braces at the end"),
-        ("she{d=x}", "sizes stand in braces at the end"),
+        (
+            "she{d}",
+            "a size in braces is one whole number, with a comma before the next size, such "
+            r"as she\{n=32,h=128\}; got 'd'",
+        ),
+        ("she{d=x}", "got 'x'"),
+        ("she{d=1.5}", "got '1.5'"),
+        ("she{d=8,16}", "got '16'"),
+        ("she{d=-1}", r"size d must lie in 1..2\*\*40, got -1"),
         ("she{d=4}+bias", "sizes stand in braces at the end"),
         ("she{d=4,d=5}", "gives size d twice"),
-        ("she{}", "sizes stand in braces at the end"),
+        ("she{}", "got nothing"),
         ("she{d=1000000000000000000000000}", r"size d must lie in 1..2\*\*40"),
         ("self-attention+wide{P=2}", "no size P of its own: its braces take d, n, K, V"),
     ],
@@ -174,10 +183,47 @@ def test_claims_give_sizes_of_their_mixer(run: Run, own: str, tmp_path: Path) ->
 
 def test_a_letter_of_no_mixer_is_refused(run: Run, own: str) -> None:
     for command in (["table", own, "--Q", "3"], ["explain", own, "--Q", "3"]):
-        said = "costmodel: size Q is a size of none of these mixers: expected one of "
-        assert run(*command).startswith(said)
+        said = "costmodel: size Q is a size of none of these mixers: expected one of P, b, d, l, t"
+        assert run(*command) == f"{said}\n"
     with pytest.raises(SizeError, match="unknown size 'Q'"):
         cm.count(load_mixer(own)).at(l=1, d=2, P=3, Q=4)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("table gqa{n=2,g=1} --n 4 --d 8", "n is read by none of these mixers: the braces of "
+         "self-attention+grouped{n=2,g=1} say n"),
+        ("explain gqa{n=2} --n 4", "the braces of self-attention+grouped{n=2} say n"),
+        ("explain gqa{n=2} --against mqa{n=2} --n 4", "n is read by none"),
+        ("budget gqa{n=2} --state 1GB --n 4", "n is read by none"),
+        ("match gqa{n=2} --to mqa{n=2} --by total --vary d --n 4", "n is read by none"),
+        ("crossover gqa{n=2} mqa{n=2} --over l --n 4", "n is read by none"),
+        ("crossover gqa{n=2} mqa{n=2} --over n", "n is read by none"),
+        ("profile gqa{n=2} --n 4", "n is read by none"),
+        ("model decoder --mixer gqa{n=2} --n 4 --d 8", "-attention+grouped{n=2} say n"),
+        ("table gpt-2{l=3} --l 5", "the braces of gpt-2{l=3} say l"),
+    ],
+)  # fmt: skip
+def test_a_flag_that_braces_leave_without_a_reader_is_refused(
+    command: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(command.split()) == 2
+    shown = capsys.readouterr()
+    assert not shown.out and shown.err.startswith("costmodel: --") and said in shown.err
+
+
+def test_a_flag_that_another_mixer_reads_stays(run: Run) -> None:
+    assert "heads n = 4" in run("table", "gqa{n=2,g=1}", "self-attention", "--n", "4", "--d", "8")
+
+
+def test_a_size_in_braces_is_read_as_that_of_a_flag() -> None:
+    assert load_mixer("she{d=1k}") is load_mixer("she{d=1024}")
+
+
+def test_a_head_width_stands_in_braces(run: Run) -> None:
+    said = "the width of a head stands in braces, such as self-attention{h=3}"
+    assert run("table", "she", "--h", "3") == f"costmodel: table has no option --h: {said}\n"
 
 
 def test_a_shared_letter_may_get_another_default_and_meaning(run: Run, tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ from costmodel.backwards.candidates import candidate
 from costmodel.backwards.figures import quantity_named, usual_size
 from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of, sizes_in_python
+from costmodel.program.chosen_sizes import (
+    Given,
+    combinations,
+    fit,
+    letters_of,
+    refuse_in_braces,
+    sizes_in_python,
+)
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import phase_name
 from costmodel.questions.best_size import BEST_SIZE
@@ -110,7 +117,9 @@ class Crossover:
             )
         if self.over == "h":
             raise SizeError("size h is d/n: solve for d or n")
-        for letter in (self.over, *(x for x in self.given if x != "h")):
+        asked = (self.over, *(x for x in self.given if x != "h"))
+        refuse_in_braces(asked, [form.mixer for form in self.forms])
+        for letter in asked:
             if not any(letter in self._letters(form) for form in self.forms):
                 raise SizeError(self._foreign(letter))
 
@@ -144,12 +153,8 @@ class Crossover:
 
     def _foreign(self, letter: str) -> str:
         """The message for a letter that is an open size of none of the candidates, with the reason
-        if it is t, or given in braces."""
-        where = ""
-        if any(letter in form.mixer.given for form in self.forms):
-            where = ": the braces of their names say it"
-        elif letter == "t":
-            where = f" in {self.phase}: t is for inference"
+        if it is t."""
+        where = f" in {self.phase}: t is for inference" if letter == "t" else ""
         return f"size {letter} is a size of none of these mixers{where}"
 
     @property

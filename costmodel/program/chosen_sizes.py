@@ -6,7 +6,6 @@ values:  128    32k (of 1024)    1,8,32    1:9:2 (a step)    128:16384:x2 (a fac
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any
 from costmodel.errors import SizeError, Unsupported, shortened
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
+from costmodel.language.options import braces
 from costmodel.symbolic.at_sizes import array_of
 from costmodel.symbolic.constraints import quotients
 from costmodel.symbolic.polynomial import Number, Poly, is_index
@@ -29,7 +29,7 @@ from costmodel.symbolic.sizes import (
     checked,
     in_order,
     is_letter,
-    out_of_bounds,
+    whole,
 )
 
 MOST = 100_000
@@ -38,10 +38,6 @@ MOST = 100_000
 Given = Mapping[str, tuple[int, ...] | str]
 """Size letter -> the values that the user gave, or the letter of another size, which the size is
 tied to: it has the value of that size in each row."""
-
-_WHOLE = re.compile(r"([+-]?0*([0-9]+))([kKmM]?)")
-FACTORS: Mapping[str, int] = {"": 1, "k": 1024, "m": 1024**2}
-"""The letter behind a typed number, in lower case -> its factor."""
 
 
 def values(letter: str, text: str) -> tuple[int, ...]:
@@ -92,17 +88,14 @@ def _range(letter: str, part: str) -> Iterator[int]:
 
 
 def _whole(letter: str, text: str) -> int:
-    """The integer that a text states, such as 4096 or 4k; SizeError if the text is no integer, or
-    has more digits than `LARGEST`."""
-    found = _WHOLE.fullmatch(text)
-    if not found:
+    """The integer that a text states (`whole`); SizeError if the text is no integer."""
+    found = whole(letter, text)
+    if found is None:
         raise SizeError(
             f"size {letter} must be a positive integer, a list 1,8,32 or a range 128:16384:x2, "
             f"got '{shortened(text)}'"
         )
-    if len(found[2]) > len(str(LARGEST)):
-        raise SizeError(out_of_bounds(letter, shortened(text)))
-    return int(found[1]) * FACTORS[found[3].lower()]
+    return found
 
 
 def given_sizes(typed: Mapping[str, str | None]) -> Given:
@@ -252,16 +245,31 @@ def combinations(
     return found
 
 
-def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
+def refuse_unknown(given: Collection[str], mixers: Sequence[Mixer]) -> None:
     """Raise SizeError for a letter that is neither a size that mixers share (`LETTERS`, without
-    those of whole networks) nor a size of one of the mixers."""
-    known = {x for x, size in LETTERS.items() if not size.networks}
-    known |= {letter for mixer in mixers for letter in mixer.letters}
+    those of whole networks) nor a size of one of the mixers, and for one that none of the mixers
+    reads since braces say it."""
+    shared = {x for x, size in LETTERS.items() if not size.networks}
+    own = {letter for mixer in mixers for letter in mixer.letters}
     for letter in given:
-        if letter not in known:
+        if letter not in shared | own:
             raise SizeError(
                 f"size {letter} is a size of none of these mixers: expected one of "
-                f"{', '.join(sorted(known))}"
+                f"{', '.join(sorted(own | {'b', 't'}))}"
+            )
+    refuse_in_braces(given, mixers)
+
+
+def refuse_in_braces(given: Iterable[str], mixers: Sequence[Mixer]) -> None:
+    """Raise SizeError for a letter that the braces of some mixers say, and that no other mixer
+    has."""
+    for letter in given:
+        having = {m.name: braces(m.name) for m in mixers if letter in {*m.letters, *m.given}}
+        saying = [name for name, sizes in having.items() if letter in sizes]
+        if saying and len(saying) == len(having):
+            raise SizeError(
+                f"--{letter} is read by none of these mixers: the braces of {', '.join(saying)} "
+                f"say {letter}"
             )
 
 

@@ -11,6 +11,7 @@ from costmodel.errors import (
     ConventionError,
     EquationError,
     Refused,
+    SizeError,
     Unanswered,
     WrongKind,
     described,
@@ -179,12 +180,18 @@ def _fits(mixer: Mixer, form: str | None, given: Mapping[str, int]) -> dict[str,
     braces behind the mixer's name, which replace given values.
 
     Raises:
-        SizeError: an unknown size; or sizes at which an extent is a fraction, a quantity that has
-            to be a power of two is none, a size exceeds its bound, or h is not d/n.
+        SizeError: an unknown size, or one that has another value in braces; or sizes at which an
+            extent is a fraction, a quantity that has to be a power of two is none, a size exceeds
+            its bound, or h is not d/n.
         EquationError: sizes at which equations of the form read or define an entry wrongly; the
             forms of built-in mixers are not checked.
     """
     sizes = {**checked(given, mixer.letters), **mixer.given}
+    for letter, value in mixer.given.items():
+        if given.get(letter, value) != value:
+            raise SizeError(
+                f"{letter} = {given[letter]} is not read: {mixer.name} has {letter} = {value}"
+            )
     # extents without quotients are whole at all sizes, so that `fit` need not check them
     parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
     if parted or mixer.powers_of_two or mixer.bounded_sizes or has_other_quotients(mixer):

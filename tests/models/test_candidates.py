@@ -239,7 +239,7 @@ REFUSED = [
     ("crossover gpt-2 she --form chunked", "gpt-2 has no form 'chunked'"),
     ("budget gpt-2 --total 1e12 --largest d", "by the network: expected one of b, l"),
     ("explain gpt-2 --against she", "a network is explained block by block"),
-    ("explain gpt-2{L=x}", "sizes stand in braces at the end"),
+    ("explain gpt-2{L=x}", "a size in braces is one whole number"),
 ]
 
 

@@ -19,7 +19,13 @@ from costmodel.networks.network import Network, generation, network, refuse_laye
 from costmodel.networks.numerators import Compared, compared
 from costmodel.networks.numerators.figures import Figures
 from costmodel.networks.part_costs import Counting
-from costmodel.program.chosen_sizes import Given, combinations, given_sizes, listed
+from costmodel.program.chosen_sizes import (
+    Given,
+    combinations,
+    given_sizes,
+    listed,
+    refuse_in_braces,
+)
 from costmodel.program.phases import PHASES as NAMES
 from costmodel.questions.question import EVERY, Dtypes, Value
 from costmodel.questions.registry import FIGURES
@@ -185,6 +191,13 @@ def sheets(request: Request) -> list[Sheet]:
             letters = letters_of(net, phase)
             found += _stages(request, net, phase, sizes, letters)
     return found
+
+
+def refuse_unread(found: Sequence[Sheet]) -> None:
+    """Raise SizeError for a given size that no part of the networks reads, since braces say it."""
+    read = {x for sheet in found for x in (*sheet.letters, *sheet.sizes)}
+    mixers = [use.mixer for sheet in found for use in sheet.network.uses if use.mixer.given]
+    refuse_in_braces([x for x in found[0].request.given if x not in read], mixers)
 
 
 def _given(request: Request) -> dict[str, tuple[int, ...] | str]:
