@@ -106,9 +106,14 @@ Kept = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
 """Name of a tensor -> the tensor, and a copy of its values."""
 
 
+def _differing(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+    """Where two tensors of one shape hold different values, as booleans; NaN equals NaN."""
+    return (one != two) & ~((one != one) & (two != two))
+
+
 def same(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether two tensors hold the same values, where NaN equals NaN."""
-    return bool(((one == two) | ((one != one) & (two != two))).all())
+    return not _differing(one, two).any()
 
 
 def unwritten(case: ModuleCase, **more: torch.Tensor) -> Kept:
@@ -129,7 +134,7 @@ def write_in_words(kept: Kept, who: str, does: str = "writes into") -> str:
         if not same(tensor, copied):
             found = tensor.clone()
             tensor.copy_(copied)
-            where = tuple(int(k) for k in (found != copied).nonzero()[0])
+            where = tuple(int(k) for k in _differing(found, copied).nonzero()[0])
             entry = f"[{', '.join(str(k + 1) for k in where)}]" if where else ""
             both = told_apart(float(copied[where]), "now", float(found[where]))
             return f"{who} {does} {name}: {name.split()[-1]}{entry} was {both}"

@@ -24,7 +24,7 @@ from profiler.mixers.sorting import Reformer, gathered
 from profiler.modules import State, implementations
 from profiler.modules.attention import EXPLICIT, SDPA
 from profiler.proofs.blame import Recorder
-from profiler.proofs.cases import case
+from profiler.proofs.cases import case, write_in_words
 from profiler.proofs.draws import Draw
 from profiler.proofs.equality import forward_apart, module_equals, prove_mixer, step_equals
 from profiler.proofs.report import document
@@ -1053,3 +1053,11 @@ def test_the_rewrite_that_explains_a_step_is_named(tmp_path: Path) -> None:
     (tmp_path / "step.py").write_text(text)
     found = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/step.py:undescribed-step"))}
     assert found[WORK].detail.endswith("=('zero-state',) explains the whole difference")
+
+
+def test_a_write_is_told_by_the_entry_that_changed() -> None:
+    """An entry that was NaN and still is has not changed."""
+    nan = float("nan")
+    kept = {"its caller's x": (torch.tensor([nan, 9.0]), torch.tensor([nan, 2.0]))}
+    assert "x[2] was 2" in write_in_words(kept, "forward")
+    assert write_in_words(kept, "forward") == ""  # restored
