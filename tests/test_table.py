@@ -595,6 +595,27 @@ def test_a_narrow_terminal_loses_no_column_and_no_digit(width: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mixers", "options", "said"),
+    [
+        ("mla she", {}, "mla in form absorbed or re-expanded holds less, Rt + ct elements of each"),
+        ("mla:expanded mla:absorbed", {}, "mla in form re-expanded holds less"),
+        ("mla:absorbed", {}, ""),
+        ("mla", {"c": 5}, ""),
+        ("mla", {"c": [5, 4]}, "holds less"),
+        ("mla", {"symbolic": True}, ""),
+        ("mla", {"columns": "span"}, ""),
+    ],
+)
+def test_a_form_that_holds_less_state_is_named(
+    mixers: str, options: dict[str, Any], said: str
+) -> None:
+    """Expanded n(K + V) + R = 7 entries a token; absorbed R + c, of c = 4 or 5."""
+    sizes = {"n": 1, "K": 2, "V": 3, "R": 2, "c": 4}
+    shown = str(cm.table(mixers.split(), phase="inference", **{**sizes, **options}))
+    assert said in shown and ("holds less" in shown) == bool(said)
+
+
+@pytest.mark.parametrize(
     ("width", "shape"),
     [(None, "whole"), (160, "whole"), (140, "wrapped"), (80, "bands"), (40, "stack")],
 )

@@ -19,7 +19,7 @@ from costmodel.language.nodes import SCANS, SELECTIONS, Fft, Scan, Select, walk
 from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.columns import notes as of_a_board
-from costmodel.program.chosen_sizes import Given, letters_of, ties, usual
+from costmodel.program.chosen_sizes import Given, combinations, letters_of, ties, usual
 from costmodel.program.conventions import OF_ALGORITHMS, PEERS, Convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
@@ -54,8 +54,10 @@ from costmodel.report.mixer_table import (
     Row,
     Table,
     forms_of,
+    misfit,
     varying,
 )
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.printing import identifier, polynomials
 from costmodel.symbolic.sizes import LETTERS, Letter, in_order, is_letter
 
@@ -305,6 +307,8 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     yield from _of_figures(block, "ratio")
     yield from _searched(block)
     yield from _of_figures(block, "number", "names", "order")
+    if request.named and not request.symbolic and {"state", "state_bytes"} & {*shown}:
+        yield from _holding_less(block.rows, request.given)
     without_length = _without_length(request, [block.phase])
     if not without_length and any(_after_the_last(row) for row in block.rows):
         t, l = doc.letter("t"), doc.letter("l")
@@ -355,6 +359,38 @@ def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
     figures = (FIGURES[name] for name in block.columns if name in FIGURES)
     for note in dict.fromkeys(n for one in figures if one.kind in kinds for n in one.notes):
         yield from map(_note, note(block.rows, block.columns))
+
+
+def _holding_less(rows: Sequence[Row], given: Given) -> Iterator[Note]:
+    """Yield a note for each mixer of which other forms, which have no row, hold less state than its
+    rows do, with the number of elements: of rows whose state grows with t, since a state of one
+    size, a recurrence's, is what other forms, by chunks, add to."""
+    shown = {(row.mixer, row.form) for row in rows}
+    found: dict[Mixer, dict[Line, dict[str, None]]] = {}
+    for row in rows:
+        held = row.value("state")
+        others = [form for form in row.mixer.forms if (row.mixer, form) not in shown]
+        if not others or not isinstance(held, int):
+            continue
+        longer = {x: size * 2 if x in "lt" else size for x, size in row.sizes.items()}
+        if replace(row, sizes=longer).value("state") == held:
+            continue
+        at: Given = {**given, **{x: (size,) for x, size in row.sizes.items()}}
+        for form in others:
+            sizes, *_ = combinations(letters_of(row.mixer, row.phase, form), at, row.mixer)
+            about = answers(row.mixer, form, row.phase, row.about.convention)
+            other = replace(row, about=about, sizes=sizes)
+            less = None if misfit(row.mixer, sizes) else other.value("state")
+            if isinstance(less, int) and less < held:
+                words: Line = (less, " elements")
+                formula = replace(other, sizes={"b": 1}, symbolic=True).value("state")
+                if isinstance(formula, Exact) and len(formula.pieces) == 1:
+                    words = (Formula(formula), " elements of each sequence")
+                found.setdefault(row.mixer, {}).setdefault(words, {})[form] = None
+    for mixer, lesser in found.items():
+        for words, forms in lesser.items():
+            listed = " or ".join(forms)
+            yield Note(("state: ", named(mixer), f" in form {listed} holds less, ", *words))
 
 
 def _searched(block: Block) -> Iterator[Note]:
