@@ -445,7 +445,7 @@ def test_no_mixer_changes_by_its_options() -> None:
 
 BAD = {
     "self-attention+bais": "self-attention has no option 'bais'; did you mean 'bias'? It takes "
-    "bias (b_Q, b_K, b_V and b_out, a bias on each linear map), output-bias (",
+    "bias (b_Q, b_K, b_V, b_out and, with a gate, b_G: a bias on each linear map), output-bias (",
     "self-attention+xpos": "self-attention has no option 'xpos': it takes bias (b_Q,",
     "self-attention+": "self-attention has no option '': it takes bias (",
     "self-attention+bias+wide+bias": "self-attention+bias+wide+bias names the option 'bias' twice",
@@ -489,7 +489,7 @@ def test_the_list_shows_options_and_their_meanings(capsys: pytest.CaptureFixture
     assert cli.run(["list", "self-attention"]) == 0
     shown = capsys.readouterr().out
     assert ", ".join(self_attention.offers) in shown
-    assert "options of self-attention: bias (b_Q, b_K, b_V and b_out, a bias on each" in shown
+    assert "options of self-attention: bias (b_Q, b_K, b_V, b_out and, with a gate, b_G" in shown
 
 
 def test_a_table_takes_a_name_with_options(capsys: pytest.CaptureFixture[str]) -> None:

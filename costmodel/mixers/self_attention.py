@@ -33,9 +33,9 @@ SU = "Su et al. 2021, arXiv 2104.09864, eq. (34)"
 TORCH = "torch.nn.MultiheadAttention"
 
 OPTIONS = {
-    "bias": "b_Q, b_K, b_V and b_out, a bias on each linear map",
-    "output-bias": "b_out, a bias on the output alone",
-    "qkv-bias": "b_Q, b_K and b_V, biases on all linear maps but the output",
+    "bias": "b_Q, b_K, b_V, b_out and, with a gate, b_G: a bias on each linear map",
+    "output-bias": "b_out alone",
+    "qkv-bias": "b_Q, b_K and b_V, biases of queries, keys and values",
     "bidirectional": "a token attends to all l tokens",
     "wide": "keys of width K and values of width V in each head, in place of d/n",
     "cross": "keys and values of a second sequence z of e tokens",
