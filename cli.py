@@ -40,6 +40,7 @@ from costmodel.commands.options import (
     Force,
     Form,
     Ignored,
+    LayersMixers,
     Loss,
     Mixers,
     OnBoard,
@@ -55,6 +56,7 @@ from costmodel.commands.options import (
     UsageError,
     WeightDtype,
     Width,
+    choice,
     chosen,
     element_types,
     formatted,
@@ -377,6 +379,9 @@ def explain(
     dtype: Annotated[
         str | None, typer.Option("--dtype", help="With --board: the entries' type [fp32].")
     ] = None,
+    cache_dtype: CacheDtype = None,
+    state_dtype: StateDtype = None,
+    weight_dtype: WeightDtype = None,
     ignore: Ignored = None,
     full: Annotated[
         bool,
@@ -409,9 +414,10 @@ def explain(
     typeset(format_, symbols=symbols)
     found, own = candidate(*without_fields([mixer], ignore))
     form, wanted, given = own or form, phases(phase), given_sizes(sizes)
-    on, dtypes = on_board(board, impl), element_types(dtype, None, None, None)
-    if dtype and on is None:
-        raise UsageError("--dtype is about the bytes that a board moves: add --board")
+    on = on_board(board, impl)
+    dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
+    if dtypes != element_types(None, None, None, None) and on is None:
+        raise UsageError("element types are about the bytes that a board moves: add --board")
     refuse_implementation(impl, [found])
     if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
         if against or form or recompute or only or loss or optimiser or on:
@@ -492,15 +498,6 @@ def compared(mixer: Mixer, against: str) -> tuple[Mixer, str]:
     return other, form or other.default_form
 
 
-CHOICES = "Choices: in place of the network's own"
-"""The title of the help's panel of options that change a network's choices."""
-
-
-def choice(name: str, help_: str, metavar: str | None = None) -> Any:
-    """An option in the panel `CHOICES`."""
-    return typer.Option(name, metavar=metavar, help=help_, rich_help_panel=CHOICES)
-
-
 @app.command()
 @functools.partial(sized, networks=True)
 def model(
@@ -575,9 +572,7 @@ def model(
         bool,
         typer.Option("--mfu", help="Training step: formulas for MFU beside the exact count."),
     ] = False,
-    mixer: Annotated[
-        str | None, choice("--mixer", "The layers' mixers, taken in turn.", "A,B")
-    ] = None,
+    mixer: LayersMixers = None,
     encoder_mixer: Annotated[
         str | None, choice("--encoder-mixer", "The encoder's mixers, taken in turn.", "A,B")
     ] = None,

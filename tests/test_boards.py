@@ -417,8 +417,11 @@ def test_explain_tells_each_limit_of_a_board() -> None:
     assert "\nFloor of a backward pass: no value kept" in both and "Floor of" not in text
     with pytest.raises(UsageError, match="leave out --against"):
         explained("--board", "h100", "--against", "she")
-    with pytest.raises(UsageError, match="add --board"):
-        explained("--dtype", "bf16")
+    for role in ("--dtype", "--weight-dtype", "--cache-dtype", "--state-dtype"):
+        with pytest.raises(UsageError, match="add --board"):
+            explained(role, "bf16")
+    own = explained("--board", "h100", "--weight-dtype", "fp8", "--cache-dtype", "int8", *sizes)
+    assert "cache int8, weights fp8 on the board" in own
 
 
 def test_explain_tells_the_constants_of_a_predicted_time() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from costmodel.commands.options import (
     Caption,
     Force,
     Ignored,
+    LayersMixers,
     Output,
     StateDtype,
     UsageError,
@@ -23,6 +25,7 @@ from costmodel.commands.options import (
     tokens,
     typeset,
 )
+from costmodel.errors import UnknownMixer
 from costmodel.report.formats import SCREEN, formats
 
 
@@ -30,7 +33,7 @@ def memory(
     context_: typer.Context,
     model: Annotated[
         str,
-        typer.Argument(metavar="config.json", help="A model's configuration, or a network's name."),
+        typer.Argument(metavar="config.json", help="A file, or a network: NAME{d=4096,L=32}."),
     ],
     context: Annotated[
         str | None,
@@ -53,6 +56,7 @@ def memory(
         typer.Option("--cache-dtype", help="Type of rows of tokens; q8_0, q4_0, int4 too."),
     ] = None,
     state_dtype: StateDtype = None,
+    mixer: LayersMixers = None,
     engine: Annotated[
         str | None,
         typer.Option("--engine", help="Show what transformers, vllm or llama.cpp reserves."),
@@ -69,6 +73,7 @@ def memory(
     from costmodel import networks
     from costmodel.backwards.amounts import amount
     from costmodel.backwards.fit import largest_batch, largest_context
+    from costmodel.language.options import braces
     from costmodel.networks.engines import ENGINES
     from costmodel.networks.held import QUANTISED, Holding
     from costmodel.questions.question import BYTES
@@ -82,21 +87,24 @@ def memory(
         raise UsageError("memory needs a context, --context 128k, or a memory to fill, --fit 80GB")
     at = None if context is None else tokens("--context", context)
     sequences = tokens("--batch", batch)
-    is_file = model.endswith(".json") or Path(model).is_file()
-    path = Path(model) if is_file else None
-    described = networks.described(None if is_file else model, path, {}, ignore or ())
+    of_file = Path(model).is_file()
+    name, sizes = (model, {}) if of_file else (model.partition("{")[0], braces(model))
+    if not (is_file := of_file or name.endswith(".json")) and name not in networks.names():
+        refuse_mixer(model)
+    names = (None, Path(name)) if is_file else (name, None)
+    described = networks.described(*names, {"mixers": mixer}, ignore or ())
     if engine is not None and not described.model_type:
         raise UsageError(
             f"--engine {engine} reads a config.json, and '{model}' is a name: give the file of a "
             "configuration"
         )
     chosen(dtype or "bf16", "--dtype", [*BYTES])
-    for option, name in (("--weight-dtype", weight_dtype), ("--cache-dtype", cache_dtype)):
-        chosen(name or "bf16", option, [*BYTES, *QUANTISED])
+    for option, typed_ in (("--weight-dtype", weight_dtype), ("--cache-dtype", cache_dtype)):
+        chosen(typed_ or "bf16", option, [*BYTES, *QUANTISED])
     plain = element_types(dtype, state_dtype, None, None)
     types = replace(plain, weights=weight_dtype, cache=cache_dtype).of(described.dtypes)
     typed = replace(types, state=state_dtype)
-    held = Holding(networks.network(described), types, at)
+    held = Holding(networks.network(described, **sizes), types, at)
     if at is not None:
         held.refuse_beyond(at)
     fitting = None
@@ -106,3 +114,15 @@ def memory(
         fitting = Fitting(fit, most, largest_context(held, most, sequences), number)
     document = Report(held, typed, at, sequences, fitting, engine).document
     show(document, format_, output, force, context_, label=label, caption=caption)
+
+
+def refuse_mixer(name: str) -> None:
+    """Raise UsageError, with the commands that take it, if a name is that of a mixer."""
+    from costmodel.mixers.load import mixer
+
+    with suppress(UnknownMixer):
+        mixer(name)
+        raise UsageError(
+            f"'{name}' is a mixer, and memory is about a model: table '{name}' --columns "
+            f"state,state_bytes has its state, and memory and model take decoder --mixer '{name}'"
+        )

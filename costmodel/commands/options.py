@@ -242,6 +242,18 @@ Optimiser = Annotated[
 ]
 
 
+CHOICES = "Choices: in place of the network's own"
+"""The title of the help's panel of options that change a network's choices."""
+
+
+def choice(name: str, help_: str, metavar: str | None = None) -> Any:
+    """An option in the panel `CHOICES`."""
+    return typer.Option(name, metavar=metavar, help=help_, rich_help_panel=CHOICES)
+
+
+LayersMixers = Annotated[str | None, choice("--mixer", "The layers' mixers, taken in turn.", "A,B")]
+
+
 OnePhase = Annotated[
     str | None,
     typer.Option("--phase", help="training, inference, backward or training-step."),

@@ -699,6 +699,12 @@ def test_blocks_of_entries_take_34_bytes_for_32(tmp_path: Path) -> None:
     assert "12 entries do not fill blocks of 32" in str(result.exception)
 
 
+def test_memory_takes_a_network_of_mixers_at_sizes() -> None:
+    """Four layers of two tokens in bf16: in two, keys and values of 3 heads of 5; in two, of 1."""
+    words = ("memory", "decoder{d=7,L=4}", "--mixer", "gqa{n=3,g=3,h=5},mqa{n=2,h=11}", "--t", "2")
+    assert printed(*words)["cache_bytes"] == 2 * 2 * 2 * (2 * 3 * 5 + 2 * 11)
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_quantised_weights_are_counted_and_their_bytes_are_asked_for(
     tmp_path: Path, nested: bool
@@ -726,6 +732,8 @@ def test_quantised_weights_are_counted_and_their_bytes_are_asked_for(
         (["gpt-2", "--context", "2k"], "position t = 2048 would lie beyond the table"),
         (["gpt-2", "--fit", "80"], "has no unit"),
         (["bert-base", "--context", "64"], "not causal"),
+        (["gqa{n=4}", "--context", "64"], "'gqa{n=4}' is a mixer, and memory is about a model"),
+        (["gqa+bais", "--context", "64"], "unknown network 'gqa+bais'"),
     ],
 )
 def test_memory_that_is_refused(words: list[str], sentence: str) -> None:
