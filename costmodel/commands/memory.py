@@ -91,8 +91,9 @@ def memory(
     name, sizes = (model, {}) if of_file else (model.partition("{")[0], braces(model))
     if not (is_file := of_file or name.endswith(".json")) and name not in networks.names():
         refuse_mixer(model)
-    names = (None, Path(name)) if is_file else (name, None)
-    described = networks.described(*names, {"mixers": mixer}, ignore or ())
+    path = Path(name) if is_file else None
+    network = None if is_file else name
+    described = networks.described(network, path, {"mixers": mixer}, ignore or ())
     if engine is not None and not described.model_type:
         raise UsageError(
             f"--engine {engine} reads a config.json, and '{model}' is a name: give the file of a "
