@@ -161,7 +161,9 @@ class _Reader:
             over = f"<mo>{ACCENTS[name]}</mo>"
             return f'<mover accent="true">{self.argument()}{over}</mover>'
         if name not in _COMMANDS:
-            raise ValueError(f"no rule prints the command '\\{name}' in {self.latex}")
+            raise ValueError(
+                f"no rule prints the command '\\{name}' in {self.latex}: add one to _COMMANDS"
+            )
         return _COMMANDS[name](self)
 
     def fenced(self) -> str:

@@ -175,7 +175,10 @@ class Twin(nn.Module):
         """Read one further token (b,) of each sequence: the scores (b, u) of the next token. Raises
         TwinError: more tokens than the `length` of `start`."""
         if decoding.position >= decoding.length:
-            raise TwinError(f"all {decoding.length} tokens have been read: start with more room")
+            raise TwinError(
+                f"start(length={decoding.length}) made room for {decoding.length} tokens, and all "
+                "have been read: start with a greater length"
+            )
         x = self.stack.step(tokens_t, decoding.position, decoding.held)
         decoding.position += 1
         return self._ended(x.squeeze(1))

@@ -546,7 +546,7 @@ def test_a_full_decoding_is_refused() -> None:
     decoding = net.start(1, 2)
     for token in drawn((2, 1), 11):
         net.step(token, decoding)
-    with pytest.raises(TwinError, match="all 2 tokens have been read: start with more room"):
+    with pytest.raises(TwinError, match="room for 2 tokens, and all have been read: start with"):
         net.step(drawn((1,), 11), decoding)
 
 

@@ -31,7 +31,7 @@ def ratio(poly: Poly, letter: str) -> tuple[Coefficients, Coefficients]:
     powers: dict[int, Fraction] = {}
     for monomial, number in poly.terms.items():
         if any(atom != letter for atom, _ in monomial):
-            raise Unsupported(f"{poly} has functions, or sizes beside {letter}")
+            raise Unsupported(f"'{poly}' is no polynomial in {letter} alone")
         powers[sum(power for _, power in monomial)] = Fraction(number)
     scale, lowest = lcm(*(number.denominator for number in powers.values())), min(0, 0, *powers)
     found = [powers.get(power, Fraction(0)) for power in range(lowest, max(0, 0, *powers) + 1)]
