@@ -297,10 +297,10 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
 
 
 def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Poly]) -> Steps:
-    """The recurrence from row to row: array -> (array of the previous row, depth that is added),
-    from the atoms `^name` (the depth of array `name` in the previous row) in the depths `later`: y
-    -> (y, 2) for the depth ^y + 2 of y. `number`: array -> its number of rows. Unsupported if the
-    added depth depends on the row, or holds at some rows only."""
+    """The recurrence from row to row: array -> pairs (array of the previous row, depth that is
+    added), from the atoms `^name` (the depth of array `name` in the previous row) in the depths
+    `later`: y -> [(y, 2)] for the depth ^y + 2 of y. `number`: array -> its number of rows.
+    Unsupported if the added depth depends on the row, or holds at some rows only."""
     found: dict[Array, list[tuple[Array, Level]]] = {}
     named = {stand_in(array.name): array for array in later}
     for array, levels in later.items():

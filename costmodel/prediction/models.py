@@ -135,8 +135,8 @@ class Predicted:
 
     def _steps(self, part: PartAnswers) -> tuple[Sequence[Step], str, float]:
         """(calls of one run of a part, reason, floor of the run in seconds): the reason why the
-        calls are only floors (lower bounds from the GPU's rates), "" if their times are predicted.
-        Unanswered if the part has no answers."""
+        calls are only floors (lower bounds from the GPU's rates; the run's floor is then 0), "" if
+        their times are predicted. Unanswered if the part has no answers."""
         if part.unanswered:
             raise Unanswered(f"{part.use.name}: {part.unanswered}")
         own = part_sizes(part.use, self._sizes) | {"t": self.context, "b": self.batch}

@@ -336,7 +336,8 @@ def _select(
 
 def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
     """The positions (counted from 1) that a selection keeps of each row, ordered by rank along the
-    last axis (no such axis for argmax); 0 for ranks beyond the number of entries.
+    last axis (no such axis for argmax). The grid masks ranks beyond a row's number of entries: they
+    get any position, 0 beyond the entries of the longest row.
 
     Args:
         grid: the points of the rows and, unless the selection is an argmax, of the ranks.

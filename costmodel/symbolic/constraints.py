@@ -509,8 +509,9 @@ def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...])
 
 
 def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """The constraints with each hidden variable that sizes determine replaced by its value: the
-    chunk of row t is floor((t - 1)/C) + 1."""
+    """The constraints with each hidden variable (one to eliminate) that sizes determine replaced by
+    its value: the chunk of row t is floor((t - 1)/C) + 1. An equation determines a variable, and so
+    do two bounds that are equal when rounded: 2*i >= 5 and 2*i <= 7 are i = 3."""
     while True:
         among = frozenset(c for c in constraints if c.variables <= {*hidden})
         found = fixed(among, hidden) or next(
@@ -529,7 +530,7 @@ def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
 
 
 def strided(variable: str, stride: Poly) -> Unsupported:
-    """The refusal of an index of which only every `stride`-th multiple is a position, as q in
+    """The refusal of an index of which only the multiples by `stride` are positions, as q in
     K[q*C, c], with advice to read all positions."""
     name = atom_name(variable)
     if not name.isidentifier():  # the axis of an array, which an author does not name

@@ -199,6 +199,7 @@ def _about(made: Comparison) -> list[Note]:
         return []
     several = any(record.sweep.get("processes", 1) > 1 for record in made.records)
     _, own = sizes_apart([record.sizes for record in made.records])
+    # `mixer` names the sizes that were set for it: its candidates and processes have the same sizes
     said = {r.mixer: f"{r.mixer}: {sizes_words(n)}" for r, n in zip(made.records, own, strict=True)}
     found = [Note((f"sizes of {'; of '.join(said.values())}",))] if any(own) else []
     found += [Note((f"latency: {METHOD}",)), Note((SPANNING if several else HERE,))]

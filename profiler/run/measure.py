@@ -504,8 +504,9 @@ def latencies_of_work(
 ) -> dict[str, Measured]:
     """Measure the call's latency: hot (calls one after another), cold (caches emptied before) and
     as a CUDA graph. Return a dict: name -> reading or the reason why there is none, with an
-    estimate of the time to launch the call's operations; no estimate if the device was busy or
-    lost."""
+    estimate of the time to launch the call's operations; the reason in place of the estimate if the
+    device was busy or lost. The operations of a compiled call are not what it launches: its number
+    of launches counts as unknown (0), and `metered` replaces the estimate by this reason."""
     call, reset = work.timed()
     found = latency_kinds(
         call,

@@ -77,10 +77,10 @@ def scores_and_sink(composite: Composite) -> tuple[Ref, Ref | None]:
 def write_softmax(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
-    """The equations that replace `equation`, whose right side is a softmax: exponentials, their sum
-    over the composite's indices, and quotients. Under `safe-softmax` the maximum of the row, and of
-    the sink if there is one, is subtracted first; under `mask=add` a number, 0 for a visible pair,
-    is added to each score of a row that does not run over all keys.
+    """The equations that replace `equation`, whose right side is the softmax `composite`:
+    exponentials, their sum over the composite's indices, and quotients. Under `safe-softmax` the
+    maximum of the row, and of the sink if there is one, is subtracted first; under `mask=add` a
+    number, 0 for a visible pair, is added to each score of a row that does not run over all keys.
 
     Raises:
         EquationError: the softmax runs over an index that the left side lacks.

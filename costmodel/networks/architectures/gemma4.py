@@ -51,7 +51,8 @@ class Heads:
 
 
 def read(name: str, bare: str, c: Configuration) -> Description:
-    """Describe the network of a configuration of the classes `name`ForCausalLM and `name``bare`."""
+    """Describe the network of a configuration of Gemma 4, whose classes are `name`ForCausalLM and
+    `name``bare`."""
     c.with_class().require({"use_bidirectional_attention": ("vision", None)})
     c.fields_read.update(("num_experts", "top_k_experts", "moe_intermediate_size"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
@@ -67,6 +68,7 @@ def read(name: str, bare: str, c: Configuration) -> Description:
     for k, own in enumerate(heads):
         maker, later = makers.get(own.kind), shared and k >= number - shared
         width = 2 * f if later and wide else f
+        # the maker makes keys as a part beside its attention (`makes` below), and is given them too
         mixing = _attention(c, own) if maker is None or k < maker else _given(c, own, maker, k)
         name_of = own.kind.removesuffix("_attention")
         layer = block(name_of, mixing, part("gated FFN", ffn, f=width), norm=norm, place="both")
