@@ -594,6 +594,20 @@ def test_a_narrow_terminal_loses_no_column_and_no_digit(width: int) -> None:
         assert all(len(line) <= width for line in text.splitlines())
 
 
+def test_weights_and_rows_of_tokens_may_be_in_blocks() -> None:
+    """4 d^2 weights at 18 bytes for 32, and 2 d t entries of the state at 34 bytes for 32."""
+    named: dict[str, Any] = {"columns": "weights_bytes,state_bytes", "phase": "inference"}
+    sizes: dict[str, Any] = {"d": 16, "n": 1, "t": 3}
+    types: dict[str, Any] = {"dtype": "bf16", "weight_dtype": "q4_0", "cache_dtype": "q8_0"}
+    (row,) = cm.table("self-attention", **named, **types, **sizes)
+    assert (row["weights_bytes"], row["state_bytes"]) == (4 * 256 * 18 // 32, 2 * 16 * 3 * 34 // 32)
+    (odd,) = cm.table("self-attention", **named, **types, **{**sizes, "d": 1})
+    assert odd["weights_bytes"] == Fraction(4 * 18, 32)
+    for role in ("dtype", "state_dtype"):
+        with pytest.raises(ValueError, match="unknown dtype 'q4_0'"):
+            cm.table("self-attention", **{**types, role: "q4_0"})
+
+
 @pytest.mark.parametrize(
     ("mixers", "options", "said"),
     [

@@ -36,7 +36,6 @@ from costmodel.questions.question import (
     Dtypes,
     Figure,
     answers,
-    element_bytes,
 )
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.questions.subject import asked
@@ -505,8 +504,6 @@ def compared(
             f"{figure.name} does not depend on element types: they are for figures in bytes, such "
             "as traffic and state_bytes"
         )
-    for name in filter(None, dtypes):
-        element_bytes(name)
     over = over or usual_size(chosen)
     given = {}
     letters = {x: value for x, value in sizes.items() if len(x) == 1}
@@ -515,7 +512,7 @@ def compared(
             raise SizeError(f"size {letter}: expected one value, got {len(values)}")
         given[letter] = values if isinstance(values, str) else values[0]
     forms = tuple(one for typed in mixers for one in _forms(typed, form, chosen, counting))
-    return Crossover(forms, figure, over, given, Dtypes(dtypes[0] or "", *dtypes[1:]))
+    return Crossover(forms, figure, over, given, Dtypes(dtypes[0] or "", *dtypes[1:]).checked())
 
 
 def powers_of_two(found: Crossover) -> tuple[int, ...]:

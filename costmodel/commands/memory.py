@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from costmodel.commands.options import (
+    CacheDtype,
     Caption,
     Force,
     Ignored,
@@ -17,6 +18,7 @@ from costmodel.commands.options import (
     Output,
     StateDtype,
     UsageError,
+    WeightDtype,
     chosen,
     element_types,
     formatted,
@@ -48,13 +50,8 @@ def memory(
         str | None,
         typer.Option("--dtype", help="Type of weights and cache; else the model's, or bf16."),
     ] = None,
-    weight_dtype: Annotated[
-        str | None, typer.Option("--weight-dtype", help="Type of weights; q8_0, q4_0, int4 too.")
-    ] = None,
-    cache_dtype: Annotated[
-        str | None,
-        typer.Option("--cache-dtype", help="Type of rows of tokens; q8_0, q4_0, int4 too."),
-    ] = None,
+    weight_dtype: WeightDtype = None,
+    cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
     mixer: LayersMixers = None,
     engine: Annotated[
@@ -75,7 +72,7 @@ def memory(
     from costmodel.backwards.fit import largest_batch, largest_context
     from costmodel.language.options import braces
     from costmodel.networks.engines import ENGINES
-    from costmodel.networks.held import QUANTISED, Holding
+    from costmodel.networks.held import Holding
     from costmodel.questions.question import BYTES
     from costmodel.report.networks.held import Fitting, Report
 
@@ -100,10 +97,8 @@ def memory(
             "configuration"
         )
     chosen(dtype or "bf16", "--dtype", [*BYTES])
-    for option, typed_ in (("--weight-dtype", weight_dtype), ("--cache-dtype", cache_dtype)):
-        chosen(typed_ or "bf16", option, [*BYTES, *QUANTISED])
-    plain = element_types(dtype, state_dtype, None, None)
-    types = replace(plain, weights=weight_dtype, cache=cache_dtype).of(described.dtypes)
+    named = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
+    types = named.of(described.dtypes)
     typed = replace(types, state=state_dtype)
     held = Holding(networks.network(described, **sizes), types, at)
     if at is not None:

@@ -264,14 +264,14 @@ Dtype = Annotated[
 ]
 CacheDtype = Annotated[
     str | None,
-    typer.Option("--cache-dtype", help="Element type of rows of tokens in the state: keys."),
+    typer.Option("--cache-dtype", help="Type of rows of tokens: keys; q8_0, q4_0, int4 too."),
 ]
 StateDtype = Annotated[
     str | None,
     typer.Option("--state-dtype", help="Element type of recurrent arrays in the state."),
 ]
 WeightDtype = Annotated[
-    str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
+    str | None, typer.Option("--weight-dtype", help="Type of the weights; q8_0, q4_0, int4 too.")
 ]
 
 
@@ -329,11 +329,14 @@ def element_types(
     dtype: str | None, state: str | None, weights: str | None, cache: str | None
 ) -> Dtypes:
     """The element types that a user names, as one record: `dtype` for all entries, and those of
-    state, weights and cache where they differ; None: not named. UsageError for an unknown type."""
-    from costmodel.questions.question import BYTES, Dtypes
+    state, weights and cache where they differ, of which the last two may be in blocks (q4_0); None:
+    not named. UsageError for an unknown type."""
+    from costmodel.questions.question import BYTES, QUANTISED, Dtypes
 
-    for name in filter(None, (dtype, state, weights, cache)):
-        chosen(name, "dtype", list(BYTES))
+    for name in filter(None, (dtype, state)):
+        chosen(name, "dtype", [*BYTES])
+    for name in filter(None, (weights, cache)):
+        chosen(name, "dtype", [*BYTES, *QUANTISED])
     return Dtypes(dtype or "", state, weights, cache)
 
 

@@ -18,7 +18,7 @@ from costmodel.language.equations import Mixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import Given, sizes_in_python
 from costmodel.program.conventions import Convention, convention as read_convention
-from costmodel.questions.question import FOUND, Dtypes, Missing, Searched, Value, element_bytes
+from costmodel.questions.question import FOUND, Dtypes, Missing, Searched, Value
 from costmodel.report import mixer_document, mixer_table, table_data
 from costmodel.report.document import Document, Line, Page, Paragraph, Table
 from costmodel.report.formats import SCREEN, write
@@ -244,9 +244,7 @@ def table(
         wanted = [name for one in _several(phase) for name in phases(one)]
         typed = mixer_table.with_forms(_several(mixers))
         chosen, named = mixer_table.selection(typed, group, all)
-        dtypes = Dtypes(dtype or "", state_dtype, weight_dtype, cache_dtype)
-        for name in filter(None, (dtype, cache_dtype, state_dtype, weight_dtype)):
-            element_bytes(name)
+        dtypes = Dtypes(dtype or "", state_dtype, weight_dtype, cache_dtype).checked()
         counting = read_convention(convention)
         counting = trained(counting, wanted, recompute, only, loss, optimiser)
         shown = None if columns is None else mixer_table.column_names(",".join(_several(columns)))

@@ -20,7 +20,7 @@ from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, own_state, part_answers
 from costmodel.program.chosen_sizes import default
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import Dtypes, Missing, element_bytes
+from costmodel.questions.question import QUANTISED, Dtypes, Missing, entry_bytes
 from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
@@ -30,19 +30,6 @@ CONVOLVED = "k"
 
 LATE = 2**62
 """A context beyond every window and kernel."""
-
-QUANTISED: Mapping[str, tuple[int, int]] = {"q8_0": (32, 34), "q4_0": (32, 18), "int4": (2, 1)}
-"""Element type in blocks -> the entries and the bytes of a block: those of llama.cpp with their
-scale, and two entries in a byte without one."""
-
-
-def bytes_of_entry(dtype: str) -> Fraction:
-    """The bytes of an entry of a type, a fraction for a type in blocks: 17/16 for q8_0, of which 32
-    entries take 34 bytes; ValueError for a name that is no type's."""
-    if dtype not in QUANTISED:
-        return Fraction(element_bytes(dtype))
-    entries, taken = QUANTISED[dtype]
-    return Fraction(taken, entries)
 
 
 @dataclass(frozen=True)
@@ -93,7 +80,7 @@ class Held:
     def at(self, context: int) -> int:
         """The bytes that all runs of the part hold of one sequence after `context` tokens;
         SizeError if the entries of a quantised type do not fill their blocks."""
-        found = self.elements.at({"t": context}) * bytes_of_entry(self.dtype)
+        found = Fraction(self.elements.at({"t": context}) * entry_bytes(self.dtype))
         if found.denominator != 1:
             raise SizeError(
                 f"{self.use.name}: {self.elements.at({'t': context})} entries do not fill blocks "
@@ -194,7 +181,7 @@ class Holding:
 
     def weights_in(self, dtype: str) -> int:
         """The bytes of all parameters in an element type."""
-        return ceil(self.parameters * bytes_of_entry(dtype))
+        return ceil(self.parameters * entry_bytes(dtype))
 
     def at(self, context: int, role: str | None = None) -> int:
         """The bytes of one sequence after this many tokens, in one role or in all."""
@@ -207,7 +194,7 @@ class Holding:
     @property
     def each(self) -> Exact:
         """The bytes of one sequence, in t."""
-        each = ((part.elements, bytes_of_entry(part.dtype)) for part in self.parts)
+        each = ((part.elements, entry_bytes(part.dtype)) for part in self.parts)
         return sum((number * Poly.of(taken) for number, taken in each), Exact())
 
     @cached_property

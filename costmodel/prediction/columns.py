@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from math import ceil, fsum, isnan
 from typing import TYPE_CHECKING, Protocol
@@ -72,7 +73,7 @@ def limits(
     for name, figure in WORK.items():
         known = bytes_moved if name == "traffic" else None
         number = case.figure(figure) if known is None else known
-        if not isinstance(number, int):
+        if not isinstance(number, int | Fraction):
             raise Unanswered(getattr(number, "reason", f"{name} is not derived"))
         found[name] = number
     dtype = (case.dtypes or Dtypes()).name_of("activations")

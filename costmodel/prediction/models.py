@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import fsum
+from math import ceil, fsum
 
 import numpy as np
 
@@ -156,7 +156,7 @@ class Predicted:
         """The compulsory bytes of a part."""
         dtypes, sizes = self.held.dtypes, {x: size for x, size in case.sizes.items() if x != "b"}
         kinds = of_part(case.about.system, case.phase).compulsory.at(b=self.batch, **sizes)
-        return sum(dtypes.bytes_of(kind) * number for kind, number in kinds.items())
+        return ceil(sum(dtypes.bytes_of(kind) * number for kind, number in kinds.items()))
 
     def _least(self, case: Case) -> float:
         """The floor (lower bound of the time) in seconds of a part; 0 where no floor is derived, or

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
+from math import ceil
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from costmodel.errors import TOO_LITTLE, EquationError, Unanswered, Unsupported
@@ -35,6 +36,10 @@ EVERY = (*FORWARD, "backward", "training-step")
 BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 """Element type -> the size of an element in bytes."""
 
+QUANTISED: Mapping[str, tuple[int, int]] = {"q8_0": (32, 34), "q4_0": (32, 18), "int4": (2, 1)}
+"""Element type in blocks, of weights and rows of tokens -> the entries and the bytes of a block:
+those of llama.cpp with their scale, and two entries in a byte without one."""
+
 T = TypeVar("T")
 
 
@@ -42,6 +47,18 @@ def element_bytes(dtype: str) -> int:
     """The size of an element in bytes; ValueError lists the known types."""
     if dtype not in BYTES:
         raise ValueError(f"unknown dtype '{dtype}': expected one of {', '.join(BYTES)}")
+    return BYTES[dtype]
+
+
+def entry_bytes(dtype: str) -> int | Fraction:
+    """The bytes of an entry, a fraction for a type in blocks: 17/16 for q8_0, of which 32 entries
+    take 34 bytes; ValueError lists the known types."""
+    if dtype in QUANTISED:
+        entries, taken = QUANTISED[dtype]
+        return Fraction(taken, entries)
+    if dtype not in BYTES:
+        known = ", ".join((*BYTES, *QUANTISED))
+        raise ValueError(f"unknown dtype '{dtype}': expected one of {known}")
     return BYTES[dtype]
 
 
@@ -167,9 +184,18 @@ class Dtypes:
             )
         return self._own.get(role) or self.activations or USUAL
 
-    def bytes_of(self, kind: str) -> int:
+    def bytes_of(self, kind: str) -> int | Fraction:
         """Bytes per element of a kind, as for `name_of`; ValueError for an unknown type."""
-        return element_bytes(self.name_of(kind))
+        return entry_bytes(self.name_of(kind))
+
+    def checked(self) -> Dtypes:
+        """These types; ValueError for an unknown one. Weights and rows of tokens alone have types
+        in blocks (`QUANTISED`)."""
+        for name in filter(None, (self.activations, self.state)):
+            element_bytes(name)
+        for name in filter(None, (self.weights, self.cache)):
+            entry_bytes(name)
+        return self
 
 
 @dataclass(frozen=True)
@@ -595,7 +621,7 @@ class Case:
         """A maximum at the case's sizes: a number, or if the case is symbolic the polynomials whose
         maximum it is. Unanswered for more than `CASES` polynomials."""
         if not self.symbolic:
-            return max(int(term.rational(self.sizes)) for term in answer.terms)
+            return max(ceil(term.rational(self.sizes)) for term in answer.terms)
         terms = tuple(term.substitute(self.known) for term in answer.terms)
         values = Largest(terms).values(CASES)
         if len(values) > CASES:
@@ -614,7 +640,7 @@ class Case:
 
 def in_bytes(case: Case, role: str, elements: Exact) -> Exact:
     """A number of elements of a role, in bytes; unchanged if the case has no element types."""
-    return elements * (case.dtypes.bytes_of(role) if case.dtypes else 1)
+    return elements * Poly.of(case.dtypes.bytes_of(role) if case.dtypes else 1)
 
 
 def quotient(above: Value, below: Value) -> Answer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import ceil
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.errors import Unanswered, Unsupported
@@ -148,8 +149,8 @@ class Traffic:
         """
         types = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
         return {
-            name: sum(
-                number * types.bytes_of(kind) for kind, number in elements.at(**sizes).items()
+            name: ceil(
+                sum(number * types.bytes_of(kind) for kind, number in elements.at(**sizes).items())
             )
             for name, elements in (("compulsory", self.compulsory), ("unfused", self.unfused))
         }

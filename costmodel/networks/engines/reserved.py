@@ -7,8 +7,7 @@ from fractions import Fraction
 from math import prod
 
 from costmodel.errors import SizeError, Unanswered
-from costmodel.networks.held import QUANTISED, bytes_of_entry
-from costmodel.questions.question import Dtypes
+from costmodel.questions.question import QUANTISED, Dtypes, entry_bytes
 
 
 def refuse_blocks(engine: str, dtypes: Dtypes) -> None:
@@ -52,7 +51,7 @@ class Tensor:
 
 def size_of(dtype: str) -> Fraction:
     """The bytes of an element of a type, or of a byte."""
-    return Fraction(1) if dtype == "byte" else bytes_of_entry(dtype)
+    return Fraction(1) if dtype == "byte" else Fraction(entry_bytes(dtype))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from costmodel.errors import Unanswered
 from costmodel.networks.blocks import Use
 from costmodel.networks.engines.reserved import Reserved, Tensor, refuse_blocks
 from costmodel.networks.held import Holding
-from costmodel.questions.question import Dtypes
+from costmodel.questions.question import Dtypes, element_bytes
 
 BLOCK = 16
 """Tokens of a page; beside recurrent layers their number is a multiple."""
@@ -91,7 +91,7 @@ def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
     for part in held.parts:
         for array in part.arrays:
             if part.role == "cache" and not array.convolved:
-                row = array.width * typed.bytes_of("cache")
+                row = array.width * element_bytes(typed.name_of("cache"))
                 found[part.use] = found.get(part.use, 0) + row
     return found
 
@@ -101,7 +101,7 @@ def _states(held: Holding, typed: Dtypes) -> dict[Use, int]:
     sequence: last rows of convolutions, in the type of activations, and recurrent states."""
     found: dict[Use, int] = {}
     for part in held.parts:
-        each = typed.bytes_of("state" if part.role == "state" else "activations")
+        each = element_bytes(typed.name_of("state" if part.role == "state" else "activations"))
         for array in part.arrays:
             if part.role == "state" or array.convolved:
                 entries = array.width * (array.most or 0)
