@@ -594,6 +594,15 @@ def test_a_narrow_terminal_loses_no_column_and_no_digit(width: int) -> None:
         assert all(len(line) <= width for line in text.splitlines())
 
 
+def test_the_largest_state_over_a_chunk_is_named() -> None:
+    """After a full chunk of w = 5 nothing is held; after 4 tokens of one 2 d 4 elements."""
+    sizes: dict[str, Any] = {"d": 3, "n": 1, "w": 5, "phase": "inference"}
+    told = "-window holds up to 24 elements of each sequence, at t = 14"
+    assert told in str(cm.table("self-attention+chunked-window", t=[10, 12], **sizes))
+    assert "holds up to" not in str(cm.table("self-attention+chunked-window", t=14, **sizes))
+    assert "holds up to" not in str(cm.table("self-attention+window", t=14, **sizes))
+
+
 def test_weights_and_rows_of_tokens_may_be_in_blocks() -> None:
     """4 d^2 weights at 18 bytes for 32, and 2 d t entries of the state at 34 bytes for 32."""
     named: dict[str, Any] = {"columns": "weights_bytes,state_bytes", "phase": "inference"}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import lcm
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, Mixer, System
@@ -28,6 +29,7 @@ from costmodel.questions.question import (
     Answers,
     Case,
     Figure,
+    Missing,
     Name,
     Question,
     Said,
@@ -43,7 +45,7 @@ from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
-from costmodel.symbolic.polynomial import Poly, axis_atom
+from costmodel.symbolic.polynomial import Fn, Poly, axis_atom
 
 ROLES = {"cache": "rows of tokens", "state": "carried by a recurrence"}
 """Role of an array in the state -> the role in words. Arrays of a loop are recurrent; other arrays
@@ -205,6 +207,32 @@ def _in_bytes(case: Case) -> Exact:
     return sum(held_bytes, Exact()) * BATCH
 
 
+LONGEST = 4096
+"""The most tokens over which the largest state is looked for."""
+
+
+def _over_a_period(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each mixer whose state has a period in t, as that of chunks, which a
+    full chunk empties: the largest state over the period that begins at t, if it exceeds the state
+    at t. `shown` (the columns) is not used: all notes take it."""
+    found: dict[str, tuple[int, int]] = {}
+    for case in cases:
+        if case.symbolic or case.blocked or isinstance(case.figure(STATE.figures[0]), Missing):
+            continue
+        state, sizes = case.about.of(state_of).exact, case.sizes
+        atoms = {atom for _, poly in state.pieces for term in poly.terms for atom, _ in term}
+        floors = [a for a in atoms if isinstance(a, Fn) and a.function == "floor_div"]
+        periods = [a.args[1].at(sizes) for a in floors if "t" in a.args[0].letters]
+        if periods and (period := lcm(*map(int, periods))) <= LONGEST:
+            t = sizes["t"]
+            each = [state.at({**sizes, "t": u}) for u in range(t, t + period + 1)]
+            most, name = max(each), case.mixer.name
+            if each[-1] == each[0] < most and most > found.get(name, (0, 0))[0]:
+                found[name] = most, t + each.index(most)
+    for name, (most, t) in found.items():
+        yield f"state: {name} holds up to {most:,} elements of each sequence, at t = {t:,}"
+
+
 def _explained(case: Case) -> Iterator[Sentence]:
     """Yield a sentence with the number of elements, then an item for each array with its readers;
     or one sentence that nothing must be held."""
@@ -242,6 +270,7 @@ STATE = Question(
             phases=("inference",),
             varies=frozenset({"form", "convention"}),
             usual=always,
+            notes=(_over_a_period,),
             claimed=True,
         ),
         Figure(
@@ -253,6 +282,7 @@ STATE = Question(
             unit="bytes",
             phases=("inference",),
             varies=frozenset({"form", "convention"}),
+            notes=(_over_a_period,),
             within="state",
         ),
     ),
