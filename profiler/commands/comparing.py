@@ -137,7 +137,7 @@ def compare(
                 listed,
                 rounds,
                 processes or rounds_needed(pairs, level),
-                None,
+                None,  # the number of this process: it is none of several
                 level,
                 seed,
                 energy_wanted(energy, device),

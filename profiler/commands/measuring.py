@@ -259,7 +259,7 @@ def measured(
     elif number * sum(longest_s(request, limits) for request in wanted) > LONG_S:
         told([estimate(wanted * number, limits)])
     starts = None if number == 1 else one_worker(asked)  # None: measured in this process
-    settle_objects()
+    settle_objects()  # measurements of memory collect garbage: without torch's own objects
     with bar() as progress:
         found = session.run(
             wanted,
@@ -443,7 +443,7 @@ def reconcile(
         cold = asked.output is not None
         found = measured(asked, regenerating(context), counts_only=counts_only, cold=cold)
         records, problems = found.measurements, found.failures
-    # records of a file free their memory for their ladders
+    # a file may hold many records: each is freed as soon as it has a ladder
     made, unknown = ladders(records if source is None else emptied(records), on)
     told(unknown)
     if made:

@@ -220,6 +220,7 @@ class Run:
                 self.works[name] = work
             except Exception as error:  # a module of a user's own may raise anything
                 self.failed[name] = failure(error)
+        # in the order of `asked`, which differs from that of `building`
         self.works = {name: self.works[name] for name in self.asked if name in self.works}
         self.require_two(self.works)
 
@@ -361,8 +362,8 @@ def measured(made: Run) -> InProcess:
 
 
 def measured_with_threads(made: Run, threads: int) -> InProcess:
-    """Take the rounds, memory and energy of all candidates in this process, which stays with the
-    number of threads of the rounds. `threads`: torch's usual number, for memory and energy."""
+    """Take the rounds of all candidates in this process, with one thread if others use the
+    processors, then memory and energy with `threads`, torch's usual number."""
     with on_device(made.device):
         made.prepare()
         rounds, visitors = made.visited()

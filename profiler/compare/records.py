@@ -135,7 +135,9 @@ def compare_files(
             for name, found in zip(names, records, strict=True)
             if found
         )
-        raise MeasureError(f"no point has a reading in both files: {some}")
+        raise MeasureError(
+            f"no point has a reading in both files: {some}: measure the same points for both"
+        )
     return Comparison(tuple(rows), level, notes=tuple(notes)), problems
 
 

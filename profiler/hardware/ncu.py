@@ -302,7 +302,7 @@ def ability(
         return None if there else Refused(absent(metric), UPDATE)
 
     counters = refused(METRIC)
-    if counters is None or not counters.patched:
+    if counters is None or not counters.patched:  # opcodes can be read if counters can
         return Ability(counters, counters)
     return Ability(counters, refused(OPCODES))
 

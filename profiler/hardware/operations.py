@@ -76,6 +76,7 @@ def classes_of(
     for function, number in special_functions(opcodes).items():
         name = FUNCTIONS.get(function, f"MUFU.{function}")
         known[name] = known.get(name, 0) + number
+    # a division of integers has a MUFU.RCP too, and is no operation of a class
     known["div"] -= sum(n for opcode, n in opcodes.items() if INTEGER_DIVISION.fullmatch(opcode))
     compared = sum(
         n * COMPARISONS.get(opcode.partition(".")[0], 0) for opcode, n in opcodes.items()
@@ -101,10 +102,10 @@ def arithmetic_of(
         return f"tensor cores worked, and their totals were not read{without and f': {without}'}"
     if worked is None and matrix is None:
         return without or "neither totals of tensor cores nor opcodes were read"
-    if executed is None:
+    if executed is None:  # an opcode of half precision stands for the operations of a pair
         executed, halves = executed_by(opcodes or {}), PAIR
     plain, half = operations_in_counters(executed, "fd"), operations_in_counters(executed, "h")
-    if dtype == "bf16" and opcodes is not None:
+    if dtype == "bf16" and opcodes is not None:  # fp16 instructions only write constants there
         own = {opcode: n for opcode, n in opcodes.items() if "BF16" in opcode}
         half, halves = operations_in_counters(executed_by(own), "h"), PAIR
     if dtype in HALF and halves is None and any(half.values()):

@@ -94,5 +94,7 @@ def device_name(name: str | None) -> str:
     if place.type == "cuda" and not torch.cuda.is_available():
         raise MeasureError("device 'cuda' was asked for, but torch finds no NVIDIA GPU: use cpu")
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise MeasureError(f"there is no '{name}': torch finds {torch.cuda.device_count()} GPUs")
+        found = torch.cuda.device_count()
+        known = " or ".join(f"cuda:{place}" for place in range(found))
+        raise MeasureError(f"there is no '{name}': torch finds {found} GPUs: use {known}")
     return str(place)

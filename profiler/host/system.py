@@ -195,7 +195,7 @@ def cpu_limit(host: Host) -> float | str | None:
     for line in (host.text("proc/self/cgroup") or "").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         for folder in upwards(path):
-            if number == "0":
+            if number == "0":  # version 2 of cgroups; version 1 lists each controller
                 limits += quota(host.text(f"sys/fs/cgroup{folder}/cpu.max"))
             elif "cpu" in controllers.split(","):
                 base = f"sys/fs/cgroup/{controllers}{folder}"

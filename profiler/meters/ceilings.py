@@ -167,7 +167,8 @@ def product_ceiling(
             facts = {"ended_by": found.reason}
             break
         tried[str(side)] = found.value
-        if 8 * product_operations(side) / max(found.samples) > LONGEST_S:  # by the fastest sample
+        # the next side has 8 times the operations; samples are rates, the largest the fastest
+        if 8 * product_operations(side) / max(found.samples) > LONGEST_S:
             break
     assert best is not None
     if isinstance(best, Unavailable):
@@ -400,12 +401,12 @@ def ordinary(
         return lambda: rows @ columns, heads * ROWS * ROWS * (2 * WIDTH - 1), "op/s"
 
     def addition(held: int) -> tuple[Callable[[], Any], int, str]:
-        """Arrays of `held / 2` bytes."""
+        """An array and the result, together `held / 2` bytes."""
         x = torch.randn(held // 16, device=place, generator=chance)
         return lambda: x + 1.0, 8 * x.numel(), "B/s"
 
     def choice(held: int) -> tuple[Callable[[], Any], int, str]:
-        """Arrays of `held / SHARE` bytes."""
+        """An array, its mask and the result, together about `held / SHARE` bytes."""
         x = torch.randn(held // SHARE // 8, device=place, generator=chance)
         mask = x > 0
         return lambda: torch.where(mask, x, 0.0), x.numel(), "op/s"

@@ -134,7 +134,7 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
         return all_regions(found)
     first = next(iter(found.values()))
     values = [reading.value for reading in found.values()]
-    exact = first.unit not in ("s", "J", "W")
+    exact = first.unit not in ("s", "J", "W")  # a count or bytes
     if len(found) == 1:
         return first
     told = [reading.details for reading in found.values()]

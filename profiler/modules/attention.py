@@ -57,7 +57,7 @@ def dense_attention(
     their softmax weighs the values.
 
     Args:
-        q, k, v: as in the module's docstring; s = t if `causal`.
+        q, k, v: as in the module's docstring; s = t if `causal` or `both`.
         by: scores are divided by sqrt(`by`).
         causal: whether the scores of later tokens are masked.
         window: if `causal`, the scores of all but the last `window` tokens are masked too, the

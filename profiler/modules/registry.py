@@ -195,6 +195,7 @@ def implementation(
                 step_kernels=step_kernels,
                 takes=tuple(options),
                 option_kernels=option_kernels or {},
+                # a user's mixer of one form, unknown as yet, will give these the form's name
                 of_form=tuple(o for o in given if given[o] is None) if form is None else (),
             )
         )

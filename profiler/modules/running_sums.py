@@ -128,7 +128,8 @@ class RecurrentSums(RunningSums):
         return self._read(q, S, Z)
 
     def _read(self, q: Tensor, S: Tensor, Z: Tensor) -> Read:
-        """Reads and weights of queries (..., m), from S (..., m, h) and Z (..., m)."""
+        """Reads and weights of queries (..., m), from S (..., m, h) and Z (..., m); the weights are
+        empty, and Z is not read, unless `self.weighted`."""
         reads = (q.unsqueeze(-2) @ S).squeeze(-2)
         return reads, (q * Z).sum(-1) if self.weighted else q.new_empty(0)
 
@@ -141,7 +142,7 @@ class RowByRow(RecurrentSums):
     def whole(self, q: Tensor, k: Tensor, v: Tensor, kept: Tensor | None = None) -> Read:
         """(reads (b, n, s, h), weights (b, n, s)) of all rows by the recurrence: S sums k v^T, Z
         sums k, and a row's query reads both; S and Z are multiplied by the decay `kept` (b, n, s)
-        of a row, if given, before the row is added."""
+        of a row, if given, before the row is added. Weights are empty unless `self.weighted`."""
         S: Tensor | None = None
         Z: Tensor | None = None
         rows: list[Read] = []

@@ -143,6 +143,7 @@ class Place(nn.Module):
         self.joins = sublayer.residual.reads  # the terms of the sum; () for stream and output
         self.writes = part.writes if sublayer.out is None else sublayer.out.writes
         self.names_normed = "" if sublayer.before is None else sublayer.before.writes
+        # part, before, after, dropout, out and residual become modules of these names, or None
         for name, use in vars(sublayer).items():
             if isinstance(use, Use | None):
                 setattr(self, name, None if use is None else making(stack.placed(use)))
@@ -169,7 +170,8 @@ class Place(nn.Module):
     ) -> Tensor:
         """Run rows (b, s, d) through the part, or with its `state` one further token (b, 1, d);
         `memory` is an encoder's output, and `named` has the rows that parts read by name, and as
-        "first" the position of the first row. Rows that parts make for this one are added."""
+        "first" the position of the first row. Rows that other parts make for this part are added to
+        `named`."""
         part: Any = self.part
         found: Tensor
         for (name, reads), module in zip(self.made, self.makes, strict=True):

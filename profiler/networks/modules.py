@@ -283,7 +283,8 @@ def experts(
     """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
     weights are gathered for each row, which suits small sizes. If `apart`, the router reads x, and
     experts read the first rows of `other`. If `idle`, the router scores more experts than have
-    weights, of which none is chosen. `biased`: maps have biases, `offset`: so has their sum;
+    weights, of which none is chosen. `routing`: as in `routed`, which finds the bias that
+    `correction` describes in `p`. `biased`: maps have biases, `offset`: so has their sum;
     `clamped`: bounded gates; `squared`: no gate, but the activation squared; `shared`: every row
     passes one more expert, "plain", "biased", "gated" (times a sigmoid), or none, ""."""
     read = x

@@ -156,6 +156,7 @@ def grid(picture: Picture, width: float | None) -> tuple[int, int, float, float]
         bars = max((len(panel.bars) for panel in picture.panels), default=0)
         return BESIDE + BAR * bars if bars else BESIDE + SQUARE * (wide - BESIDE)
 
+    # panels in a row: 1, or a multiple of the number of panels that belong side by side
     beside = [n for n in range(1, number + 1) if n == 1 or n % picture.together == 0] or [1]
     if width is None:
         across = min(beside, key=lambda n: max(n * WIDEST, ceil(number / n) * height(WIDEST)))
@@ -264,6 +265,7 @@ def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
         if len(line.x) > CROWDED and line.points:
             style |= {"markersize": 1.0, "markeredgewidth": 0.0}
         elif len(line.x) > CROWDED:
+            # the first marker and the distance, as shares of the diagonal: lines begin apart
             place = look.place[line.name]
             style["markevery"] = (BETWEEN * (place % len(LINES)) / len(LINES), BETWEEN)
         if line.limit:

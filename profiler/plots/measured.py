@@ -119,7 +119,7 @@ def picture(
     if not panels:
         raise MeasureError(f"nothing can be drawn: {'; '.join(missing)}")
     said = tuple(f"{lead}: {'; '.join(parts)}" for lead, parts in notes.items() if parts)
-    together = len({panel.y.name for panel in panels})
+    together = len({panel.y.name for panel in panels})  # a setting's panels stand side by side
     return Picture(tuple(panels), said, tuple(missing), together)
 
 

@@ -54,7 +54,7 @@ def curve_picture(
         lost = dict.fromkeys((x for x in curve.values if x not in shown), "it is zero there")
         lost |= curve.reasons
         if lost:
-            least, *_, last = (*sorted(lost), max(lost))
+            least, *_, last = (*sorted(lost), max(lost))  # both ends, of one size too
             at = f"{found.over} = {', '.join(f'{x:,}' for x in sorted(lost))}"
             if len(lost) > FEW:
                 at = f"{len(lost)} sizes {found.over} from {least:,} to {last:,}"

@@ -216,6 +216,8 @@ def first_unseen(
     """
     equations = {e.name: e for e in mixer.forms[form].equations}
     expected = {k: v for k, v in expected.items() if k in equations or k in mixer.arrays}
+    # parts: (array, its evaluated entries, whether the call has their values), in order; first: the
+    # first array without its values, by itself or in a later array; "" if there is none
     parts, first = _compared(mixer.forms[form], expected, recorder)
     reads = sources(mixer.forms[form].equations)
 

@@ -129,7 +129,8 @@ def unwritten(case: ModuleCase, **more: torch.Tensor) -> Kept:
 
 def write_in_words(kept: Kept, who: str, does: str = "writes into") -> str:
     """A sentence on the first tensor of `kept` that a call has changed, which is restored; "" if
-    none was. `who` and `does` are the subject and verb of the sentence: "forward"."""
+    none was: "forward writes into the parameter W: W[1, 2] was ...". `who` and `does` are its
+    subject and verb."""
     for name, (tensor, copied) in kept.items():
         if not same(tensor, copied):
             found = tensor.clone()

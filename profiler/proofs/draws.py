@@ -142,7 +142,9 @@ def draws(
     Args:
         system: the equations whose evaluation is the cost of a draw.
         before: the events that may happen before a call, in words.
-        most: the most points of a draw; sizes that cost more are drawn again, up to 20 times.
+        most: the most points of a draw, but for a few draws of up to `LONGER` times as many, which
+            together have `LONGER_SHARE` times as many; sizes that cost more are drawn again, up to
+            20 times, and then left out.
     """
     chance = random.Random(f"{mixer.name} {seed}")
     letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))

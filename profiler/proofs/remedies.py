@@ -140,6 +140,7 @@ class _Calls:
             except (ConventionError, Unsupported, Unanswered) as reason:
                 return str(reason)
 
+        # of choices that count the same, the description's own, else the first of the group
         different = [
             {told(k, choice): choice for choice in (*reversed(group), start[k])}.values()
             for k, group in enumerate(GROUPS)

@@ -122,7 +122,7 @@ class _Rounded(DispatchMode):
 
         if (steps := decomposition_table.get(kind.func)) is None:
             return NotImplemented
-        with _Rounded(self.inside, self.chance):
+        with _Rounded(self.inside, self.chance):  # kernels compute short types in float32 inside
             return steps(*args, **kwargs)
 
     def _accumulated(self, term: Any) -> Any:
@@ -230,10 +230,10 @@ class WrongKernels(DispatchMode):
             off = error_sizes(errors(result, exact[""]), exact[""])
             digits = Digits.of(self.dtype)
             allowed = allowances(lambda: {"": call()}, exact, digits, MANY_RUNS, {"": off})[""]
-            for measure, own, most in zip(MEASURES, off.tolist(), allowed.tolist(), strict=False):
-                if own > most:
+            for measure, size, most in zip(MEASURES, off.tolist(), allowed.tolist(), strict=False):
+                if size > most:
                     of = f" in the {measure}" * (measure != MEASURES[0])
-                    said = f"off by {own:.2g}{of}, where rounding explains {most:.2g}"
+                    said = f"off by {size:.2g}{of}, where rounding explains {most:.2g}"
                     self.found.setdefault(kind.name, said)
         return result
 

@@ -253,6 +253,7 @@ class Trial:
         difference quotients."""
         self.subject, self.draw = subject, draw
         self.case = subject.built(draw)
+        # a sentence if the event before the call changed a parameter, else ""
         self.moved = subject.moved(draw, self.case)
         arrays = [self.case.arrays(sample) for sample in range(draw.b)]
         self.arrays: list[SequenceArrays] = [
@@ -446,6 +447,7 @@ class Trial:
         0.0 for normal inputs."""
         if self.draw.values == VALUES[0]:
             return 0.0
+        # positions and other indices (`below` is their bound) stay
         given = {array.name for array in self.case.given() if array.below is None}
         chance, jump = np.random.default_rng(11), 0.0
         for sample in range(self.draw.b):
@@ -462,7 +464,7 @@ class Trial:
                     with np.errstate(invalid="ignore"):
                         off = np.abs(found[name] - known[name])
                     jump = max(jump, float(off[np.isfinite(off)].max(initial=0.0)))
-        return ALLOWED * jump * self.draw.b
+        return ALLOWED * jump * self.draw.b  # a parameter's gradient adds up those of sequences
 
     def array_of(self, answer: str) -> str:
         """The name of the equations' array that holds an answer (the result, a gradient, or the
@@ -683,11 +685,8 @@ class Decoding(Trial):
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
         other = ModuleCase(case.mixer, case.sizes, case.module, swapped, case.beside)
-        rows: dict[str, list[Tensor]] = {
-            "": [],
-            OF_ANOTHER: [],
-            OF_A_COPY: [],
-        }
+        # words that follow a sentence -> decoded rows: of this sequence, of the other, of the copy
+        rows: dict[str, list[Tensor]] = {"": [], OF_ANOTHER: [], OF_A_COPY: []}
         kept: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
             state, second = case.initial_state(), other.initial_state()
@@ -706,7 +705,7 @@ class Decoding(Trial):
                     rows[OF_A_COPY].append(case.step(at, twin).clone())
                 if t == l // 2:
                     twin = copied_state(state)
-                    case.forward()
+                    case.forward()  # must not influence the steps either
         yield from self.written("step")
         if not all(same(row, copied) for row, copied in kept):
             yield "writes", "a later step writes into the row that an earlier step returned"

@@ -185,7 +185,7 @@ def step_of(
         starts = np.full(3, on["kernel_time"])
     if small is not None and not by_datasheet:  # some kernels start as if alone
         starts[2] = max(starts[2], small.constants["start"] * 1e-6)
-    low, high = (np.nan, np.nan) if small is None else small.interval
+    low, high = (np.nan, np.nan) if small is None else small.interval  # unknown on a CPU
     taken = starts + max(arithmetic, movement, one_by_one) / calls
     least, seconds, most = np.split(taken * np.array([low, 1, high]), 3)
     ends = least, most

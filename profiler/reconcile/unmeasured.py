@@ -120,7 +120,8 @@ def _modules(case: Case) -> list[Implementation]:
 
 
 def executing(case: Case) -> list[Implementation]:
-    """The implementations that execute a case's form.
+    """The implementations that execute a case's form; [] if only other forms are executed, and the
+    case names no implementation and has the mixer's default form.
 
     Raises:
         MeasureError: no implementation executes a form in the phase, or the case names an

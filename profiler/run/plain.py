@@ -209,6 +209,7 @@ def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
         if id(leaf) not in known:
             known[id(leaf)] = len(found)
             name = names[path[1].idx] if path[0].idx == 0 else path[1].key
+            # of a floating-point tensor only the shape is used
             found[name + keystr(path[2:])] = leaf.to("meta" if leaf.is_floating_point() else device)
         places.append(known[id(leaf)])
     if all(isinstance(each, Tensor) for each in made.args) and places == [*range(len(made.args))]:

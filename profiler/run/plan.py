@@ -248,7 +248,10 @@ def users_class(
         MeasureError: there is no such class, or it computes something else; the message says where.
     """
     if isinstance(mixer, PlainModule):
-        raise MeasureError(f"{mixer.origin} has no equations, so {wanted} cannot implement them")
+        raise MeasureError(
+            f"{mixer.origin} has no equations, so {wanted} cannot implement them: name {wanted} in "
+            f"place of {mixer.origin}"
+        )
     path, _, name = wanted.rpartition(":")
     if not Path(path).is_file():
         raise MeasureError(f"no file '{path}': a class of your own is given as FILE.py:Class")

@@ -248,6 +248,7 @@ def floors_of(
     if quantity.unit == "J":
         return NO_JOULES
     rates = [rate_on(on, name, series.dtype) for name in (EXPONENTIALS, OPERATIONS)]
+    # without both rates, exponentials stay among the operations
     apart = None if any(isinstance(rate, str) for rate in rates) else exponentials
     each_of = (*derived, *filter(None, [apart]))
     timed = [in_time(series, values, each, on, apart) for each in each_of]

@@ -48,7 +48,8 @@ def devices(
     names = listed[:found] if listed else [str(place) for place in range(found)]
     if number:
         if int(number) >= len(names):
-            raise MeasureError(f"there is no '{wanted}': torch finds {found} GPUs")
+            known = " or ".join(f"cuda:{place}" for place in range(len(names))) or "cpu"
+            raise MeasureError(f"there is no '{wanted}': torch finds {found} GPUs: use {known}")
         names = [names[int(number)]]
     elif not listed:
         uuids = list((boards or board_uuids)())

@@ -74,7 +74,8 @@ class Results:
         size = os.fstat(handle).st_size
         if size < self._read:
             raise StoreError(
-                f"{self.path} became shorter while it was written: another program overwrites it"
+                f"{self.path} became shorter while it was written: another program overwrites it: "
+                f"name another file by -o"
             )
         data = read_from(handle, self._read, size)
         if not data:

@@ -125,7 +125,7 @@ def run(
     try:
         collect(blocks, outcomes, keep, progress)
         if further and (short := [r for r in requests if is_short(r, session.measurements)]):
-            numbers = range(1, FURTHER + 1)
+            numbers = range(1, FURTHER + 1)  # the measurements so far are those of process 0
             each = [
                 tuple(Point(r, process=k, plan=plan) for r in shuffled(short, k)) for k in numbers
             ]

@@ -58,7 +58,7 @@ def run_breakpoints(samples: SizeSamples, base: Point) -> list[Point]:
     followed: Counter[Any] = Counter()
     waiting = [base]
     for here in waiting:
-        if waiting.index(here) == RUNS:
+        if waiting.index(here) == RUNS:  # the number of points that were followed before
             samples.doubt("the module tests too many conditions on its sizes to follow them all")
             break
         guards = conditions_at(samples, here)

@@ -136,7 +136,7 @@ def narrow_lines(region: Constraints) -> list[Constraints]:
     of which this condition has one value: 0 <= l - w <= 2 into l = w, l = w + 1 and l = w + 2.
     [region] for a wide case, or for a line."""
     for condition in by_text(region):
-        if -condition in region:
+        if -condition in region:  # an equation: a line already
             continue
         for most in range(NARROW + 1):
             if implied(region, Poly.of(most) - condition):

@@ -286,7 +286,7 @@ def undecided_floors(mixer: Mixer, phase: str, region: Constraints, sizes: Varia
             counts = count(mixer, PHASES[phase], form, ("strict",))
         except (Unanswered, Unsupported):
             continue
-        once = counts.once.classes if counts.once else {}
+        once = counts.once.classes if counts.once else {}  # the work on parameters alone
         for exact in (*counts.classes.values(), *once.values()):
             given = {letter: sizes.poly(letter) for letter in exact.letters}
             moved = exact.substitute({x: poly for x, poly in given.items() if poly is not None})

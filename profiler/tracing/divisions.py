@@ -237,10 +237,10 @@ def division_cases(
         return []
     size, divisor = chosen
     number = divisor.constant()
-    if isinstance(number, int):
+    if isinstance(number, int):  # l = number*q, number*q - 1, ...
         ways = [Division(size, divisor, -missing) for missing in range(number)]
         found: list[tuple[Constraints, Division | None]] = []
-    else:
+    else:  # l = C*q, l = C*q + r with a letter r, and l < C
         ways = [Division(size, divisor, 0), Division(size, divisor, None)]
         smaller = region | {divisor - 1 - Poly.atom(size)}
         found = [(case, None) for case in floor_free_cases(smaller)]

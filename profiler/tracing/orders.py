@@ -70,7 +70,7 @@ def solved(traces: Traces, trace: Trace, depth: int) -> Trace | None:
                 if case not in traces.known and len(traces.known) > MOST_TRACES:
                     return None
                 part = solved(traces, traces.at(case), 0 if case.divisions else depth - 1)
-                if part is None or coarser(part, trace):
+                if part is None or coarser(part, trace):  # no formulas, or not at all its sizes
                     break
                 parts.append(part)
             if (
@@ -119,6 +119,7 @@ def splits(trace: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
     larger, by whether one size divides another, by the size at which a formula fails."""
     failing = [trace.variables.sizes(broken.sizes) for broken in failures(trace).values()]
     first = trace.variables.sizes(trace.base)
+    # letter -> the size from which formulas hold: smaller sizes count as failing
     later = small_sizes(trace)
     failing += [first | {x: n - 1} for x, n in later.items()]
     first |= later
@@ -266,7 +267,7 @@ def of_multiples(trace: Trace, sizes: Variables, division: Division, refused: On
 def without_quotient(poly: Poly, division: Division) -> Poly:
     """A polynomial without the letter of the quotient, with the same value wherever the size is a
     multiple of its divisor: each product quotient * divisor becomes the size, and any other
-    quotient a floor."""
+    quotient a floor. With l = C*q, q*C**2 + q becomes C*l + floor(l/C)."""
     (divisor,) = division.divisor.letters
     total = Poly()
     for monomial, number in poly.terms.items():

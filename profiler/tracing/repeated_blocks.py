@@ -122,6 +122,7 @@ class CutModules:
             if known not in self.made:
                 with few_copies():
                     made = self.target.make(**sizes)
+                # whether the numbers of blocks were the same at all sizes so far
                 self.even = self.even and all(map(partial(has_stack, module_of(made)), self.stacks))
                 self.made[known] = self.cut(made, [KEPT + 1] * len(self.stacks))
             return self.cut(copy.deepcopy(self.made[known]), kept)

@@ -188,6 +188,7 @@ def trace_case(
             to find formulas from, or the runs of all cases are `MOST_RUNS`.
     """
     effort = effort or Effort()
+    # without the case's equations, such as l = w, whose letters follow from the others
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
     patience = DIVIDED if divisions else PATIENCE
     samples = SizeSamples(
@@ -735,6 +736,7 @@ class FormulaSearch:
         `base`; None if no tried degree does. With `one_case` only sizes count at which the
         conditions of the code have the same values as at the base."""
         samples, letter, step = self.samples, self.samples.letters[i], self.samples.multiples[i]
+        # a second line along the letter, on which the other letters are larger
         other = tuple(x + (3 + k) * samples.multiples[k] for k, x in enumerate(base))
 
         def along(place: int) -> dict[Quantity, int]:
@@ -764,6 +766,7 @@ class FormulaSearch:
             return found if spans(found, seen, along) else None
         checks = places[:6]
         far = [start + k * step for k in (FAR if short else FAR[::3])]
+        # sizes on this line at which a condition of the code changes
         breaks = [p[i] for p in self.breakpoints if samples.moved(p, i, base[i]) == base]
         later = [place for place in (*(k * step for k in EVEN), *breaks) if place > start]
         for place in [*far, *later]:

@@ -154,6 +154,7 @@ def energy_reading(
     ]
     refuse_bursts(trials, gross, found.period_s, limits)
     details = {
+        # True: an energy counter; else the kind of the power reading, such as "instant"
         "method": METHODS[True if sensor.counter else sensor.power or ""],
         "stop_rule": f"{len(trials)} trials",
         "n": len(trials),

@@ -98,7 +98,7 @@ class Variables:
             if letter not in LETTERS or size(letter) != atom  # h, elsewhere d/n, is a letter here
         }
         for let in self.let:
-            if let == name:
+            if let == name:  # a formula has no later name
                 break
             if (inner := self.poly(let)) is not None:
                 bound[let] = inner
@@ -148,7 +148,8 @@ def _lets(
     let: str | Sequence[str] | Mapping[str, str], letters: Mapping[str, int]
 ) -> dict[str, Formula]:
     """A dict: name -> formula of each size in --let. A formula may use the letters of `over` and
-    earlier names and, with h in `over`, also d and n, since h is d/n. TraceError for any other
+    earlier names and, after h (in `over` or as an earlier name), also d and n, since h is d/n.
+    TraceError for any other
     letter, an invalid formula, or a name that is given twice."""
     if isinstance(let, str):
         let = let.split(",")
@@ -160,14 +161,17 @@ def _lets(
     found: dict[str, Formula] = {}
     for name, text in pairs:
         if name in letters or name in found:
-            raise TraceError(f"--let {name}: this size is given twice")
+            raise TraceError(f"--let {name}: this size is given twice: give every size once")
         try:
             formula = parse(str(text))
         except FormulaError as error:
             raise TraceError(f"--let {name}: {error}") from error
         needed = formula.letters - {"d", "n"} if "h" in (*letters, *found) else formula.letters
         if unknown := sorted(needed - letters.keys() - found.keys()):
-            raise TraceError(f"--let {name}={text}: {', '.join(unknown)} is not among the sizes")
+            raise TraceError(
+                f"--let {name}={text}: {', '.join(unknown)} is not among the sizes: add it to --over, "
+                f"or by a --let before"
+            )
         found[name] = formula
     return found
 
