@@ -119,13 +119,13 @@ def attention_gradients(
     """
     # S and P, computed again
     total = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
-    if wanted[2]:
+    if wanted[2]:  # dV: a key's row sums over the queries that see it
         total += Operations(mul=pairs * values, add=(pairs - keys) * values)
-    if wanted[0] or wanted[1]:
+    if wanted[0] or wanted[1]:  # dP, D, and dS
         total += Operations(mul=pairs * values, add=pairs * (values - 1))
         total += Operations(mul=rows * values, add=rows * (values - 1))
         total += Operations(mul=pairs, add=pairs)
-    if wanted[0]:
+    if wanted[0]:  # with the scale once per entry of dQ
         total += Operations(mul=pairs * width + rows * width, add=(pairs - rows) * width)
     if wanted[1]:
         total += Operations(mul=pairs * width + keys * width, add=(pairs - keys) * width)

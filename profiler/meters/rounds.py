@@ -82,6 +82,7 @@ class Visitor:
         for _ in range(ATTEMPTS):
             timer.several_s(self.call, 1, lambda: True, self.prepare)  # the untimed call
             region = self.call if self.block == 1 else calls_as_one(self.call, self.block)
+            # the time since sampling began counts as 0: a visit is bounded by its block alone
             found = take_block(
                 self.setting, self.log, region, self.prepare, self.block, lambda: 0.0
             )

@@ -375,7 +375,7 @@ class ChunkedSums(RunningSums):
         """(read (b, n, h), weight (b, n)) of the newest token: scores within its chunk, plus the
         sums over the complete chunks; the last token of a chunk adds the chunk to the sums."""
         assert isinstance(state, ChunkState)
-        before = self._sums(state)
+        before = self._sums(state)  # (S, Z) of the complete chunks, None in the first chunk
         state.append(K=k, V=v)
         keys, values, query = state.chunk("K"), state.chunk("V"), q.unsqueeze(2)
         scores = query @ keys.mT

@@ -92,7 +92,7 @@ class OfMixers:
         )
 
     def values(self, letter: str) -> tuple[int, ...]:
-        """The values given for a size; () if none are, or it is tied to another size (`t` as `l`)."""
+        """The values given for a size; () if none are, or it is tied to another (`t` as `l`)."""
         given = self.sizes.get(letter, ())
         return () if isinstance(given, str) else given
 

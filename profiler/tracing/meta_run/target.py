@@ -169,8 +169,8 @@ def _lets(
         needed = formula.letters - {"d", "n"} if "h" in (*letters, *found) else formula.letters
         if unknown := sorted(needed - letters.keys() - found.keys()):
             raise TraceError(
-                f"--let {name}={text}: {', '.join(unknown)} is not among the sizes: add it to --over, "
-                f"or by a --let before"
+                f"--let {name}={text}: {', '.join(unknown)} is not among the sizes: add it to "
+                f"--over, or by a --let before"
             )
         found[name] = formula
     return found
