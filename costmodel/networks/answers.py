@@ -35,6 +35,7 @@ from costmodel.networks.schedule import (
     PASS,
     Beside,
     Block,
+    Passing,
     Path,
     layers_of,
     longest_in_order,
@@ -526,7 +527,8 @@ class NetworkAnswers(Answers):
         if question is peak_of:
             raise Unsupported("the largest live set of a network needs a number for every size")
         if join.larger is not None:
-            chains = [self._chain(question, path) for path in self._paths()]
+            known: dict[Beside, Share[Any]] = {}
+            chains = [self._chain(question, path, known) for path in self._paths()]
             return join.larger([*map(join.rule, chains)])
         found = []
         for part in self.parts:
@@ -548,22 +550,31 @@ class NetworkAnswers(Answers):
     def _paths(self) -> Sequence[Path]:
         return self.parts[0].paths
 
-    def _chain(self, question: Callable[[Answers], Any], path: Path) -> list[Share[Any]]:
+    def _chain(
+        self, question: Callable[[Answers], Any], path: Path, known: dict[Beside, Share[Any]]
+    ) -> list[Share[Any]]:
         """The terms (`Share`) whose sum is the length of a path, in dependent operations: one for
         each part and phase that the path passes, 1 for each sum of gradients, and the maximum of
-        paths through parts that run in parallel."""
+        paths through parts that run in parallel. `known`: those maxima that other paths needed; new
+        ones are added."""
         alone, beside, sums = _alone_beside_and_sums(path)
+        passed: dict[Use | None, dict[Passing, Poly]] = {}
+        for step, times in alone.items():
+            if not isinstance(step, Beside):
+                passed.setdefault(step[0], {})[step] = times
         found: list[Share[Any]] = []
         for part in self.parts:
             try:
-                found += part.links(question, alone)
+                found += part.links(question, passed.get(part.use, {}))
             except (Unanswered, Unsupported) as reason:
                 raise type(reason)(_named(part, str(reason))) from None
         join = join_of(question)
         assert join.larger is not None
         for one, times in beside:
-            ways = [join.rule(self._chain(question, way)) for way in one.in_order]
-            found.append(Share("parts beside each other", join.larger(ways), {}, times))
+            if one not in known:
+                ways = [join.rule(self._chain(question, way, known)) for way in one.in_order]
+                known[one] = Share("parts beside each other", join.larger(ways))
+            found.append(replace(known[one], runs=times))
         return [*found, Share("sums of gradients", Longest((ONE,)), {}, sums)]
 
     def searched(self, figure: Figure, case: Case) -> int | None:

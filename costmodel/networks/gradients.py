@@ -74,7 +74,8 @@ def gradients(
     """
     system = system_of(mixer, form, rewrites, "training")
     reader = _LookUps(system)
-    found = adjoint(reader.without_numbers())
+    # with these arguments a part that reads no rows has the gradients that `system_of` gives it
+    found = adjoint(reader.without_numbers(), rewrites=frozenset(), trained=TRAINED, recompute=())
     rows_of = {rows.name for rows, table in reader.rows.items() if table.name in unwanted}
     found = without_unwanted(found, unwanted | rows_of)
     scattered: dict[str, Exact] = {}
@@ -100,7 +101,8 @@ def _number_of_points(equations: list[Equation]) -> Exact:
 
 def without_unwanted(system: System, unwanted: Collection[str]) -> System:
     """A copy of the system (equations of a forward and a backward pass) without the equations that
-    only the gradients of `unwanted` (names of inputs and parameters) need."""
+    only the gradients of `unwanted` (names of inputs and parameters) need; the system itself if
+    there are none."""
     of = ((e.array, e.array.gradient_of) for e in system.backward)
     needed = {g for g, a in of if a and a.role in TRAINED and a.name not in unwanted}
     while True:
@@ -111,6 +113,8 @@ def without_unwanted(system: System, unwanted: Collection[str]) -> System:
             break
         needed |= more
     kept = {e: kind for e, kind in system.backward.items() if e.array in needed}
+    if len(kept) == len(system.backward):
+        return system
     equations = tuple(e for e in system.equations if e not in system.backward or e in kept)
     return replace(system, equations=equations, backward=kept)
 
@@ -131,8 +135,11 @@ class _LookUps:
 
     def without_numbers(self) -> System:
         """A copy of the system in which each read of rows by number, E[tokens[i], b], is a read of
-        a new input `E.rows` that holds these rows: gradients are then derived for `E.rows`."""
+        a new input `E.rows` that holds these rows: gradients are then derived for `E.rows`. The
+        system itself if it reads no rows by number."""
         equations = replaced(self.system, _is_row, self._row_as_input)
+        if not self.rows:
+            return self.system
         form = self.mixer.forms[self.system.form]
         self.mixer.forms = {
             form.name: Form(self.mixer, form.name, form.indices, form.arrays, form.equations)

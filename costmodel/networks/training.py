@@ -309,6 +309,7 @@ def share_again(network: Assembly, use: Use, recompute: str) -> Fraction:
     return Fraction(number)
 
 
+@cache
 def step_of(graph: Graph, use: Use) -> System:
     """The equations of a training step of a part, without gradients of the network's own inputs;
     Unsupported for an equation whose gradient is not derived."""

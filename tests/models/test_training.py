@@ -28,6 +28,7 @@ from costmodel.networks.training import Graph, _kept_entries, graph_of
 from costmodel.oracle.execute import Execution, random_arrays, run
 from costmodel.questions.activations import Activations, activations_of
 from costmodel.questions.question import Missing
+from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
 from tests.models.test_network import NETWORKS
 
@@ -217,6 +218,15 @@ def test_what_only_the_tokens_would_need_is_left_out() -> None:
     """A one-hot product's table gets a gradient, l u d products; its rows, the tokens, get none."""
     (first, *_) = networks.model("chen-v1").costs("backward")
     assert str(first.counts.mul) == "d*l*u"  # type: ignore[union-attr]
+
+
+def test_gradients_of_a_part_are_derived_once() -> None:
+    """A part that reads no rows by number has the equations that a mixer by itself has."""
+    graph = graph_of(networks.model("gpt-2"), part_costs.counting("strict"))
+    for use in graph.network.uses:
+        if use.mixer.name.startswith("self-attention"):
+            step = system_of(use.mixer, use.form_under(()), (), "training-step")
+            assert graph.gradients(use).system is step
 
 
 def test_conventions_reach_the_backward_pass() -> None:
