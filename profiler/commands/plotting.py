@@ -12,6 +12,7 @@ from costmodel.commands.options import (
     CacheDtype,
     ConventionOption,
     Force,
+    Ignored,
     OnBoard,
     Own,
     StateDtype,
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 OF_BOTH = ("files", "output", "over", "own", "phase", "dtype", "kind", "width", "force")
 """The parameters that figures of mixers and of records have."""
-OF_MIXERS = ("by", "form", "convention", "cache_dtype", "state_dtype", "weight_dtype", "board")
+OF_MIXERS = (
+    "by", "form", "convention", "cache_dtype", "state_dtype", "weight_dtype", "board", "ignore",
+)  # fmt: skip
 """The parameters of figures of mixers, besides the sizes."""
 
 
@@ -100,10 +103,12 @@ def plot(
         typer.Option("--only", metavar="A,B", help="Of records: mixers, or MIXER:IMPLEMENTATION."),
     ] = None,
     own: Own = None,
+    ignore: Ignored = None,
     force: Force = False,
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
 ) -> None:
     """Draw costs of mixers over sizes, and measurements beside theory, for papers."""
+    from costmodel.backwards.candidates import without_fields
     from costmodel.backwards.figures import usual_size
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.program.phases import PHASES, phase_name
@@ -143,8 +148,8 @@ def plot(
             )
         dtypes = (dtype, state_dtype, weight_dtype, cache_dtype)
         asked = OfMixers(
-            tuple(shown), by, letters, known, form, convention, dtypes, given_sizes(sizes),
-            on_board(board),
+            tuple(without_fields(shown, ignore)), by, letters, known, form, convention, dtypes,
+            given_sizes(sizes), on_board(board),
         )  # fmt: skip
         picture = found.values(asked)
     picture = shortened(picture)

@@ -11,6 +11,7 @@ from costmodel.backwards.candidates import candidate
 from costmodel.backwards.crossover import Crossover, compared, figure_named, powers_of_two
 from costmodel.backwards.curves import curves as curves_of, winners as winners_of
 from costmodel.errors import SizeError
+from costmodel.language.equations import Mixer
 from costmodel.prediction.boards import Board
 from costmodel.prediction.columns import COLUMNS
 from costmodel.program.chosen_sizes import Given
@@ -34,7 +35,7 @@ class OfMixers:
         sizes: the sizes given; several values of a size in `over` are the ticks of its axis.
     """
 
-    mixers: tuple[str, ...]
+    mixers: tuple[str | Mixer, ...]
     by: str = "total"
     over: tuple[str, ...] = ("l",)
     phase: str | None = None
@@ -70,7 +71,7 @@ class OfMixers:
         typed = {}
         for name in self.mixers:
             mixer, form = candidate(name)
-            bare = name.removesuffix(f":{form}")
+            bare = (name if isinstance(name, str) else name.name).removesuffix(f":{form}")
             if re.split("[+{]", bare)[0] in mixer.variants:
                 typed[mixer.name] = bare
         entries = {}

@@ -96,6 +96,20 @@ def test_every_command_leaves_ignored_fields_out(
     assert "name a config.json" in capsys.readouterr().err
 
 
+def test_a_plot_leaves_ignored_fields_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd, drawn = tmp_path / "odd.json", tmp_path / "drawn.svg"
+    monkeypatch.setattr("profiler.plots.drawing.write", lambda *of: of[2].write_text("drawn"))
+    odd.write_text(json.dumps({**WIDE, "attn_logit_cap": 30.0}), encoding="utf-8")
+    words = ["plot", str(odd), "-o", str(drawn), "--by", "parameters"]
+    assert cli.run(words) == 2
+    assert "--ignore attn_logit_cap leaves it out" in capsys.readouterr().err
+    assert not drawn.exists()
+    assert cli.run([*words, "--ignore", "attn_logit_cap"]) == 0
+    assert drawn.exists()
+
+
 def read_at(path: str) -> Description:
     return networks.described(None, Path(path), {})
 
