@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import _disable_current_modes
@@ -109,6 +111,8 @@ class DispatchRecorder(DispatchMode):
         super().__init__()
         self.by_op: dict[str, DispatchedOperation] = {}
         self.unknown: dict[str, UncountedOperation] = {}
+        self.products: dict[str, Counter[tuple[int, int, int, int]]] = {}
+        """Operation -> the shapes of its products of two matrices, with their numbers."""
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run a higher-order operator, and note the operator as uncounted."""
@@ -134,16 +138,14 @@ class DispatchRecorder(DispatchMode):
             except CountError as error:
                 self.uncounted(call.name, str(error), read + written)
         before = self.by_op.get(call.name, DispatchedOperation(view=kind.view))
-        shapes = {(b, l, f, d): calls for b, l, f, d, calls in before.products}
         if shape := product_shape(call):
-            shapes[shape] = shapes.get(shape, 0) + 1
+            self.products.setdefault(call.name, Counter())[shape] += 1
         self.by_op[call.name] = DispatchedOperation(
             calls=before.calls + 1,
             operations=before.operations + counted,
             bytes_read=before.bytes_read + read,
             bytes_written=before.bytes_written + written,
             view=before.view,
-            products=tuple((*shape, calls) for shape, calls in shapes.items()),
         )
 
     def uncounted(self, name: str, reason: str, touched: int = 0) -> None:
@@ -181,6 +183,10 @@ class DispatchRecorder(DispatchMode):
         with self, self.watching_exits():
             yield
 
+    def shapes_of(self, name: str) -> tuple[tuple[int, int, int, int, int], ...]:
+        """The shapes of an operation's products, as in `DispatchedOperation.products`."""
+        return tuple((*shape, calls) for shape, calls in self.products.get(name, {}).items())
+
     def counts(self) -> DispatchCounts:
         """The operations recorded so far, in total and by torch operation. `launched` leaves out
         views, which run no kernel."""
@@ -189,7 +195,9 @@ class DispatchRecorder(DispatchMode):
             total += op.operations
         return DispatchCounts(
             operations=total,
-            by_op=dict(self.by_op),
+            by_op={
+                name: replace(op, products=self.shapes_of(name)) for name, op in self.by_op.items()
+            },
             unknown=dict(self.unknown),
             dispatched=sum(op.calls for op in self.by_op.values()),
             launched=sum(op.calls for op in self.by_op.values() if not op.view),

@@ -197,6 +197,11 @@ _making: ContextVar[tuple[torch.device | str | None, torch.dtype | None]] = Cont
 """The default device and dtype of new mixers; None stands for torch's default."""
 
 
+PERIOD = 1_000_003
+"""How many numbers of a new weight are drawn inside `made_in`; a prime, so that the rows of a
+matrix differ."""
+
+
 @contextmanager
 def made_in(device: torch.device | str, dtype: torch.dtype) -> Iterator[None]:
     """A context in which mixers that are constructed get this device and dtype by default."""
@@ -240,10 +245,15 @@ class SequenceMixer(nn.Module, ABC):
         self.register_buffer("like", like, persistent=False)
 
     def weight(self, *shape: int) -> nn.Parameter:
-        """A parameter of normal random numbers with standard deviation 1/sqrt(fan-in)."""
+        """A parameter of normal random numbers with standard deviation 1/sqrt(fan-in). Inside
+        `made_in`, whose user may draw all parameters anew, the first `PERIOD` numbers repeat."""
         made = nn.Parameter(self.like.new_empty(shape))
         if not made.is_meta:
-            nn.init.normal_(made, std=fan_in(made.shape) ** -0.5)
+            inside, flat = _making.get()[0] is not None, made.detach().view(-1)
+            first = flat[:PERIOD] if inside else flat
+            nn.init.normal_(first, std=fan_in(made.shape) ** -0.5)
+            for start in range(len(first), len(flat), PERIOD):
+                flat[start : start + PERIOD] = first[: len(flat) - start]
         return made
 
     def untrained(self, name: str, *shape: int) -> None:

@@ -325,22 +325,22 @@ def build(
     device: torch.device | str,
     dtype: torch.dtype,
     seed: int,
+    drawn: bool = True,
 ) -> nn.Module:
     """Make the module with these sizes and random parameters, which are equal for equal seeds on
     every device.
 
     Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
     the order of the parameters' names, then cast and moved; on the meta device, parameters have
-    only shapes. Random numbers of the constructor follow the seed too. Sizes that the class does
-    not take are ignored.
+    only shapes. Random numbers of the constructor follow the seed too, and are the parameters
+    unless `drawn`. Sizes that the class does not take are ignored.
 
     Raises:
         ValueError: a size is missing or refused.
     """
     module = _construct(implementation, sizes, device, dtype, seed)
-    if torch.device(device).type == "meta":
-        return module
-    draw_parameters(module, seed)
+    if drawn and torch.device(device).type != "meta":
+        draw_parameters(module, seed)
     return module
 
 

@@ -24,7 +24,7 @@ from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcor
 from profiler.counting.zero_gradients import spent_on_zeros
 from profiler.records.reading import Unavailable
 from profiler.run.plain import PlainModule
-from profiler.run.prepare import PreparedCall, prepare
+from profiler.run.prepare import PreparedCall, module_of, prepare
 from profiler.run.request import Request
 
 Peers = Mapping[str, PeerCount | Unavailable]
@@ -85,6 +85,19 @@ def on_meta(request: Request) -> Called | None:
     except Exception:  # a module of a user's own may raise anything
         return None
     return replace(found, peers={name: found.peers[name] for name in alike}, details=ON_META)
+
+
+def parameters_of(request: Request) -> int:
+    """The number of parameters of a request's module, made on the meta device; 0 for a module
+    without equations, or one that cannot be made there."""
+    if isinstance(request.mixer, PlainModule):
+        return 0
+    try:
+        with as_exception():
+            made = module_of(_meta(request), request.sizes, train=False).module
+            return sum(each.numel() for each in made.parameters())
+    except Exception:  # a module of a user's own may raise anything
+        return 0
 
 
 def _meta(request: Request) -> Request:

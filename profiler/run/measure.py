@@ -47,7 +47,7 @@ from profiler.records.reading import (
     taken_once,
 )
 from profiler.records.words import PHASES
-from profiler.run.called import Called, Peers, called_by, fvcore_of, on_meta
+from profiler.run.called import Called, Peers, called_by, fvcore_of, on_meta, parameters_of
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request, record_of
@@ -93,6 +93,9 @@ def count(
     """
     listed: list[Measured] = []
     took: list[float] = []
+    with on_device(request.device):
+        large = parameters_of(request) >= LARGE
+        without_values = on_meta(request) if large else None
 
     def first(work: PreparedCall) -> None:
         """List the tensors of the first call; call without a list where the call has none."""
@@ -105,14 +108,21 @@ def count(
 
     def counts(work: PreparedCall) -> Measurement:
         """Make the record of the counts."""
-        return _counts_of(request, work, note, listed[0], long=took[0] >= LONG_S)
+        called = without_values
+        if not large and took[0] >= LONG_S:
+            called = on_meta(request)
+        return _counts_of(request, work, note, listed[0], called)
 
-    return _prepare_and_take(request, note, counts, first)
+    prepared = replace(request, drawn=without_values is None)
+    return _prepare_and_take(prepared, note, counts, first)
 
 
 LONG_S = 1.0
 """A call of this many seconds is counted on the meta device, which takes no longer for large
 tensors."""
+LARGE = 10_000_000
+"""A call of a module of this many parameters is counted on the meta device before the module is
+made: if the count depends on no values, the parameters need no drawing."""
 
 
 def time_again(
@@ -206,14 +216,12 @@ def _counts_of(
     work: PreparedCall,
     note: Callable[[str], None],
     listed: Measured,
-    *,
-    long: bool,
+    called: Called | None,
 ) -> Measurement:
     """Count the prepared call without a clock: operations, other counters' figures, and bytes.
     Return the record; readings that need a clock are missing, with the reason. `listed`: the
-    tensors at the peak of the first call, or why there is no list; `long`: whether the first call
-    took long, so that further calls are made on the meta device where they can be."""
-    called = on_meta(request) if long else None
+    tensors at the peak of the first call, or why there is no list; `called`: what the call
+    dispatches, if a run on the meta device told."""
     dispatched, peers, counts, measured = counted(work, request, note, listed=listed, called=called)
     note("measuring memory")
     measured = {"peak_memory": peak_of_listed(measured, work, request.device)} | measured

@@ -127,6 +127,7 @@ class PlainModule:
         device: torch.device | str,
         dtype: torch.dtype,
         seed: int,
+        drawn: bool = True,
     ) -> Built:
         """Make the module with random parameters, drawn as for the catalogue's modules, and return
         it with its inputs. `implementation` is not used, as there is one. Raises TraceError: the
@@ -136,7 +137,8 @@ class PlainModule:
             torch.manual_seed(seed)
             made = make(self.target, sizes)
         module = made.module.to(device=where, dtype=dtype)
-        draw_parameters(module, seed)
+        if drawn:
+            draw_parameters(module, seed)
         return with_inputs(module, made, where)
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable:

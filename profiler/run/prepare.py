@@ -113,7 +113,7 @@ def prepare(request: Request) -> PreparedCall:
     return PREPARED[phase](request)
 
 
-def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
+def module_of(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
     """Build the request's module with random parameters, in train or eval mode, and its inputs."""
     made = subject(request.mixer).build(
         request.implementation,
@@ -121,6 +121,7 @@ def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
         device=request.device,
         dtype=DTYPES[request.dtype],
         seed=request.seed,
+        drawn=request.drawn,
     )
     made.module.train(train)
     return made
@@ -158,7 +159,7 @@ def with_turns(
 
 def _forward_work(request: Request) -> PreparedCall:
     """Prepare the call of a forward pass in eval mode, without gradients."""
-    built = _built(request, request.sizes, train=False)
+    built = module_of(request, request.sizes, train=False)
     module = built.module
 
     @torch.no_grad()
@@ -182,7 +183,7 @@ def _step_work(request: Request) -> PreparedCall:
     if not getattr(request.implementation.module, "bounded", False):
         # room in the state for a token after the l-th, unless a parameter of extent l forbids it
         sizes["l"] = max(sizes["l"], t)
-    built = _built(request, sizes, train=False)
+    built = module_of(request, sizes, train=False)
     module, contexts = built.module, _inputs(request, built, first=1)
     state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
     for k, name in enumerate(sorted(state.arrays)):
@@ -282,7 +283,7 @@ def trained_module(request: Request) -> Trained:
     """Build the module of a request and its inputs, which require gradients; one forward pass finds
     the outputs through which gradients flow, for which random gradients are drawn. Raises
     MeasureError: gradients flow through no tensor of the result."""
-    built = _built(request, request.sizes, train=True)
+    built = module_of(request, request.sizes, train=True)
     made = Trained(built, requiring_gradients(_inputs(request, built)))
     made.forward()
     if not outputs_with_gradient(made.y):

@@ -41,6 +41,9 @@ class Request:
     energy_trials: int = EnergyLimits.trials
     counters: bool = False
     """Whether hardware counters are read, in separate processes under ncu."""
+    drawn: bool = True
+    """Whether parameters are drawn; else the module keeps the numbers of its constructor, where no
+    count depends on values."""
 
     def __post_init__(self) -> None:
         """Raise MeasureError for limits of energy out of bounds, or compiling with a backward

@@ -57,8 +57,10 @@ class Subject(Protocol):
         device: torch.device | str,
         dtype: torch.dtype,
         seed: int,
+        drawn: bool = True,
     ) -> Built:
-        """Make a module with random parameters, and its inputs."""
+        """Make a module with random parameters (those of its constructor unless `drawn`), and its
+        inputs."""
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable | None:
         """The operations of a phase by tracing, or the reason why they are unknown; None for a
@@ -152,12 +154,15 @@ class WithEquations:
         device: torch.device | str,
         dtype: torch.dtype,
         seed: int,
+        drawn: bool = True,
     ) -> Built:
         """Make a module with random parameters, and its inputs: x (b, l, d), and a tensor (b, ...)
         for each further array that the equations are given (`beside`): the module reads it whole,
         and a decoding state begins with it. They lie on the meta device, as only their shapes are
         used."""
-        module = build(implementation, dict(sizes), device=device, dtype=dtype, seed=seed)
+        module = build(
+            implementation, dict(sizes), device=device, dtype=dtype, seed=seed, drawn=drawn
+        )
         shapes: dict[str, tuple[int, ...]]
         shapes = {self.mixer.role("input").name: (sizes["l"], sizes["d"])}
         for array in self.mixer.beside:

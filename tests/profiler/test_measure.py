@@ -27,7 +27,7 @@ from profiler.records.store import line_of
 from profiler.run import called as called_file, measure as measure_file
 from profiler.run.called import called_by, on_meta
 from profiler.run.measure import failure, launch_estimate, measure, peer_json
-from profiler.run.prepare import prepare
+from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 from profiler.sweep.session import run
 from tests import printing
@@ -274,13 +274,23 @@ class ReadsValues(MeToeplitz):
 
 
 @pytest.mark.parametrize("module", [MeToeplitz, ReadsValues])
+@pytest.mark.parametrize("limit", ["LONG_S", "LARGE"])
 def test_a_long_call_is_counted_without_values_where_that_counts_the_same(
-    module: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+    module: type[nn.Module], limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And the parameters of a large module are then not drawn."""
     request = doctored(module)
     short = measure_file.count(request)
-    monkeypatch.setattr(measure_file, "LONG_S", 0)
+    drawn: list[bool] = []
+
+    def noted(asked: Request) -> PreparedCall:
+        drawn.append(asked.drawn)
+        return prepare(asked)
+
+    monkeypatch.setattr(measure_file, "prepare", noted)
+    monkeypatch.setattr(measure_file, limit, 0)
     long = measure_file.count(request)
+    assert drawn == [module is ReadsValues or limit == "LONG_S"]
     told = long.counts["call"].pop("counted", "")
     assert told.startswith("on the meta device") == (module is MeToeplitz)
     assert long.counts == short.counts

@@ -664,6 +664,19 @@ def test_bad_sizes_are_refused(mixer: str, sizes: dict[str, int], message: str) 
         build(described, sizes, device="cpu", dtype=torch.float64, seed=3)
 
 
+def test_parameters_that_are_not_drawn_repeat_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "PERIOD", 7)
+    described = registry.implementations("she")["direct"]
+    one, twin = (
+        build(described, {"d": 3, "l": 2}, device="cpu", dtype=torch.float64, seed=5, drawn=drawn)
+        for drawn in (False, True)
+    )
+    numbers = one.get_parameter("W_ext").flatten().tolist()
+    assert numbers[7:14] == numbers[:7] and numbers[14:] == numbers[:4]
+    for other in (twin, type(one)(d=3, l=2)):
+        assert len({*other.get_parameter("W_ext").flatten().tolist()}) == 18
+
+
 # the registrations
 
 
