@@ -416,7 +416,7 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: cm.count(m, "backward", convention="torch", only="inputs"),
             ConventionError,
-            "peer 'torch' cannot be combined with other names",
+            "peer 'torch' cannot be combined with other names: name it alone",
         ),
         (
             lambda m: cm.traffic(m, "backward", convention="only=inputs", only="parameters"),
@@ -426,7 +426,8 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: cm.peak(cm.mixer("dot-product-attention"), "backward", only="parameters"),
             Unanswered,
-            "the output of dot-product-attention depends on no parameter, so there is no gradient",
+            "the output of dot-product-attention depends on no parameter, so there is no gradient: "
+            "ask for phase training",
         ),
         (
             lambda m: counting("strict,recompute=all"),

@@ -365,7 +365,7 @@ def test_both_ways_to_ask_are_one() -> None:
         (
             lambda m: cm.count(m, "backward", convention="torch", loss="squared-error"),
             ConventionError,
-            "peer 'torch' cannot be combined with other names",
+            "peer 'torch' cannot be combined with other names: name it alone",
         ),
         (
             lambda m: cm.count(m, "backward", loss="squared-error", recompute="loss"),

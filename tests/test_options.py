@@ -553,7 +553,7 @@ def test_a_file_of_ones_own_may_offer_options(tmp_path: Path) -> None:
 
 
 def test_options_that_cannot_be_typed_or_are_not_offered_are_refused() -> None:
-    with pytest.raises(EquationError, match=r"letters and hyphens, got 'a\+b'"):
+    with pytest.raises(EquationError, match=r"letters, digits and hyphens, got 'a\+b'"):
         offering({"a+b": "two"})(lambda chosen: Mixer("never"))
     with pytest.raises(
         EquationError, match="apart= names 'two', which is no option: expected some of one"

@@ -111,6 +111,7 @@ class Sums:
         present; each cell gets an equation of its own. A cell without cotangents gets one only in
         the result of a scan."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
+        # only cotangents of one kind are fused: an equation is executed per sequence, or once
         handed = [
             Handed(cotangent, sequence)
             for sequence in (True, False)
@@ -120,7 +121,8 @@ class Sums:
         ]
         if len(handed) > 1:
             # a cotangent in a flattened layout has two indices on one axis, (q - 1)*C + e: one
-            # equation can add such cotangents only if all are of the same entries
+            # equation can add such cotangents only if all are of the same entries; a scatter
+            # (`numbered`) is first written to an array, as values select its entries
             flat = any(any(h.cotangent.layout) for h in handed)
             flat = flat and len({(h.cotangent.layout, h.cotangent.where) for h in handed}) > 1
             handed = [

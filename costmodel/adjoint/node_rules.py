@@ -3,7 +3,8 @@
 A rule *hands* the gradient of a node to its operands: it calls `Reversal.hand` with the gradient of
 each operand, until a reference is reached, whose array gets a cotangent (a contribution to its
 gradient, `hand_to`). A `Scope` has the points of the equation at which this happens.
-`system.active` are the arrays that get a gradient.
+`system.active` are the arrays that get a gradient. A rule that reads the node's result reads the
+array of the equation: `residuals` gives such a node, if it is a subexpression, an equation.
 """
 
 from __future__ import annotations
@@ -214,8 +215,9 @@ def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> 
 
 def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
     """Hand the gradient of a function to its operand, at the points of `scope`, by the function's
-    rule in `derivatives`, from the stored result or the operand. Unsupported for a function without
-    a rule."""
+    rule in `derivatives`: of `OF_RESULT`, from the stored result (under `cases-gradient` of
+    `OF_BOTH`, under `comparison-gradient` of `COMPARED`), else of `OF_OPERAND`. Unsupported for a
+    function without a rule."""
     if node.function in OF_RESULT:
         by_cases = OF_BOTH if "cases-gradient" in builder.rewrites else {}
         compared = COMPARED if "comparison-gradient" in builder.rewrites else {}
@@ -295,11 +297,12 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
 
 
 def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
-    """Hand the gradient g of a scan y[w] = a[w] y[w-1] + x[w] to its operands, at the points of
-    `scope`: x[w] gets z[w] = g[w] + a[w+1] z[w+1], a scan from the last row to the first, written
-    to an array of its own; the decay a[w] gets z[w] y[w-1]."""
+    """Hand the gradient g of a scan y[w] = a[w] y[w-1] + x[w] to its operands, x (`node.body`) and
+    the decay a (`node.kept`), at the points of `scope`: x[w] gets z[w] = g[w] + a[w+1] z[w+1], a
+    scan from the last row to the first, written to an array of its own; a[w] gets z[w] y[w-1]."""
     assert isinstance(gradient, Ref)  # a scan is a whole right-hand side
     (row,) = node.over
+    # the index of the left side that stands in place of the scanned one
     (number,) = (i for i in scope.free if i.atom not in names_in(node.body.positions))
     others = tuple(i for i in scope.free if i is not number)
     kept = substitute(node.kept, {row.atom: number.as_poly()})

@@ -254,7 +254,7 @@ class _Builder(Sums):
         the whole domain if all points have one. The entries of one transform stay together, and the
         rows of one scan are all in one part, at all sizes, as one operation computes them all."""
         own, regions = defined(equation), self.regions[equation.array]
-        if own is None:
+        if own is None:  # the equation defines no entry at any size
             return
         if equation.value.alone:
             regions = _whole_transforms(regions, _result_axes(equation))
@@ -281,8 +281,8 @@ class _Builder(Sums):
 
     def _hand_softmax(self, equation: Equation, scores: Ref) -> None:
         """Hand the gradient of a softmax to its scores, from its result y alone: (g - sum of g y)
-        y. An equal sum over the row that is written already is read again. Unsupported if only a
-        part of the entries of a row is read."""
+        y. The sum over a row is that of `_of_weighted_sum`, if there is one; a sum that is written
+        already is not written again. Unsupported if only a part of the entries of a row is read."""
         scopes = list(self._scopes(equation))
         if len(scopes) != 1:
             raise Unsupported(
@@ -361,7 +361,8 @@ class _Builder(Sums):
     def _hand_system(self, equation: Equation, system: Solved, axis: int) -> None:
         """Hand the gradient of a row x of a triangular system (1 + A) x = b to b and to the rows
         before, and to A the entries of the product of -x.grad and x, which is computed for all
-        pairs of rows. `axis` is the axis of rows in x."""
+        pairs of rows and summed over the columns of x. `system` has the entries of b, A and x in
+        the equation; `axis` is the axis of rows in x."""
         x, z, columns = equation.array, system.any_row, system.columns
         for scope in self._scopes(equation):
             gradient = Ref(self.grads[x], equation.positions)

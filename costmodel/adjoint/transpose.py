@@ -156,6 +156,7 @@ def transposed(
         solved[chosen] = of_entry
         left.remove(chosen)
     whole = entries(ref.array, layout)
+    # solved indices that stay, each with a single value, as a bound cannot be stated without them
     pinned = _pinned(where, solved, indices, whole)
     left = [i.atom for i in indices if i.atom in {*left, *pinned}]
     where |= {c for v in pinned for c in (Poly.atom(v) - solved[v], solved[v] - Poly.atom(v))}

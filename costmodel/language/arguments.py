@@ -49,7 +49,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **named: P.kwargs) -> T:
         """Check the kinds of the arguments that are given, and call the function. WrongKind for one
         of another kind, and for a call that the parameters do not allow."""
-        for parameter, kinds, several in _kinds(function):
+        for parameter, kinds, several in _kinds(function):  # several: a list of these is expected
             value: Any = MISSING
             if parameter in named:
                 value = named[parameter]

@@ -327,7 +327,9 @@ class Form:
                 f"{len(beside.pieces)}: give both the same number"
             )
         if self.indices.setdefault(name, index) != index:
-            raise EquationError(f"index {name} of form '{self.name}' already has another range")
+            raise EquationError(
+                f"index {name} of form '{self.name}' already has another range: take another name"
+            )
         self.places.setdefault(name, written_at())
         return index
 
@@ -681,7 +683,9 @@ class Mixer:
         output."""
         _check_name(name, self)
         if name in self.arrays:
-            raise EquationError(f"array {name} is declared twice in {self.name}")
+            raise EquationError(
+                f"array {name} is declared twice in {self.name}: give one of them another name"
+            )
         extents = self.extents(name, shape)
         if role in ("input", "context", "output") and not extents:
             raise EquationError(
@@ -944,7 +948,8 @@ class Mixer:
         Raises:
             EquationError: no form is open, the array cannot be defined (an input, a parameter), or
                 the equation names an index, array or size that the form lacks, or has an index
-                that stands neither on the left side nor under a reduction, or in both places.
+                that stands neither on the left side nor under a reduction, or in both places; also
+                as `_check_bound`, `_check_scanned` and `_with_rank`.
         """
         form = self.writing
         if form is None:
@@ -1139,8 +1144,8 @@ def _range(name: str, lower: Any, upper: Any) -> Index:
 
     Raises:
         WrongKind: a bound that is no expression in sizes and indices.
-        EquationError: a `min_` as lower bound or a `max_` as upper bound, or a bound that rounds an
-            index other than as the chunk of a row.
+        EquationError: a `min_` as lower bound or a `max_` as upper bound, a number that is not
+            whole, or a bound that rounds an index other than as the chunk of a row.
     """
     try:
         low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
@@ -1177,8 +1182,8 @@ def _check_name(name: str, mixer: Mixer) -> None:
 
 def _check_bound(equation: Equation) -> None:
     """Raise EquationError unless every index stands on the left side (is free) or is reduced over,
-    and not both; also for a division by 0, and for a transform or selection that is only a part of
-    the right side."""
+    and not both; also for a range of a free index that names an index of no position, for a
+    division by 0, and for a transform or selection that is only a part of the right side."""
     free = {i.atom for i in equation.indices}
     for index in equation.indices:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):

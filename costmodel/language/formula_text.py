@@ -85,6 +85,7 @@ def printed(text: str, names: Symbols | None = None, *, growing: bool = False) -
     Raises:
         FormulaError: as `parse`; an unknown LaTeX command, or a formula with two readings.
     """
+    # a number alone may have plain commas, 8,388,608, which would separate arguments elsewhere
     if _THOUSANDS.fullmatch(text.strip(" $")):
         return parse(re.sub(r"[^\d.+-]", "", text))
     text = _GROUPED.sub(lambda found: re.sub(r"\D", "", found[0]), text)
@@ -200,6 +201,7 @@ class _Reader:
         try:
             for token in self.tokens():
                 if self.names is None and last and last.type in _ENDS and token.type in _BEGINS:
+                    # a word before "(" that is no size is meant as a function: foo(3)
                     if (last.type, token.type) == ("NAME", "OPEN") and last not in LETTERS:
                         raise self.unknown(last)
                     raise self.unexpected(token, parser.accepts() - _BEGINS, last)
@@ -274,7 +276,7 @@ class _Reader:
             yield from (("POWER", "**", 0), ("NUMBER", _SUPERSCRIPTS[spelled], 0))
         elif spelled in _CALLED:
             yield "FUNCTION", _CALLED[spelled], 0
-        elif kind := _KINDS.get(spelled):
+        elif kind := _KINDS.get(spelled):  # all spellings of a sign become the first: \cdot is *
             yield kind, _SPELLED[kind].split()[0], 0
         elif match["word"] and self.names is None:
             yield "NAME", spelled, 0

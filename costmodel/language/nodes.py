@@ -822,7 +822,7 @@ def has_room(expression: Node) -> bool:
     while level and depth <= MOST_NESTED:
         depth += 1
         level = [child for one in level for child in one.children]
-        if len(level) > MOST_BESIDE:
+        if len(level) > MOST_BESIDE:  # an object that stands in several places is followed once
             level = list({id(child): child for child in level}.values())
     if level:
         return False

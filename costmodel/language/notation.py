@@ -356,10 +356,11 @@ def _softmax(notation: Notation, node: Composite) -> Piece:
 
 
 def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
-    """The rule that prints a composite as `name(operands)`, with the indices that it runs over."""
+    """The rule that prints a composite with its operands and the indices that it runs over, in
+    LaTeX under the given name, in plain text under the composite's own."""
 
     def rule(notation: Notation, node: Composite) -> Piece:
-        """Print `node` as `name(operands)`, with the indices that it runs over."""
+        """Print `node` with its operands and the indices that it runs over."""
         operands = node.body.children if isinstance(node.body, Operands) else (node.body,)
         texts = [printed(notation, operand).text for operand in operands]
         over = ",".join(index.name for index in node.over)

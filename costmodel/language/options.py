@@ -130,7 +130,7 @@ class Family:
         for option in self.offers:
             if not isinstance(option, str) or not all(p.isalnum() for p in option.split("-")):
                 got = f"'{option}'" if isinstance(option, str) else described(option)
-                raise EquationError(f"an option is named in letters and hyphens, got {got}")
+                raise EquationError(f"an option is named in letters, digits and hyphens, got {got}")
         for option in (name for pair in self.apart for name in pair):
             if option not in self.offers:
                 raise EquationError(
@@ -190,7 +190,8 @@ class Family:
         return mixer
 
     def _refuse(self, options: Sequence[str]) -> None:
-        """Raise UnknownMixer for an option that is unknown, named twice, or excluded by another."""
+        """Raise UnknownMixer for an option that is unknown, named twice, or excluded by another, or
+        that is the name of a variant or of the mixer, as `gqa` in `self-attention+gqa`."""
         name = self.plain.name
         for option in options:
             if option in (*self.variants, *self.plain.aliases):
@@ -308,6 +309,7 @@ def variant(
     own = ordered_sizes(found, sizes)
     if family is not None:
         return family.of(options, own)
+    # the variants written so far are kept in the module
     known: dict[Sizes, Mixer] = vars(module).setdefault(WRITTEN, {}).setdefault(mixer.name, {})
     key = tuple(own.items())
     if key not in known:

@@ -143,6 +143,8 @@ class Graph:
             }
             for array, place in self.rows.places.items()
         }
+        # an index that tells nodes apart at one end of a reference does so at the other end too,
+        # until no array gets a further axis
         number = -1
         while number != (number := sum(map(len, found.values()))):
             for joint in self.joints:
@@ -186,6 +188,7 @@ class Graph:
         """The edges of the graph, as (reading array, array read, pairs of nodes) per reference that
         reads something; Unsupported if reads, entries and pairs of rows are more than `MOST`."""
         number = self.length**2 + self.number
+        # all are counted before the pairs of the first reference take memory
         for joint in self.joints:
             number += prod(at.shape) if (at := self._points(joint)) else 0
         _refuse_many(number, "reads, entries and pairs of rows")
@@ -319,8 +322,9 @@ def _nearest(made: Span, readers: Span) -> Integers | None:
 
 
 def _furthest(reads: Sequence[int]) -> int:
-    """The largest distance of two rows, in hops. `reads`: for each row, the bit set of the rows
-    that it reads. Each round adds the rows within one hop more, until no set grows."""
+    """The largest distance of two connected rows, in hops; 0 if no row reads another. `reads`: for
+    each row, the bit set of the rows that it reads. Each round adds to each row's set the rows
+    within one hop more, until no set grows."""
     around, moved = [1 << row for row in range(len(reads))], [True] * len(reads)
     read = [_rows(rows & ~own, len(reads)) for rows, own in zip(reads, around, strict=True)]
     for hops in count():

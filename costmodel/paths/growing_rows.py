@@ -47,6 +47,7 @@ class GrowingRows:
         for number, row in enumerate(self.rows):
             here = Poly.atom(ROW) - low - number
             going_on = self.rate if number == len(self.rows) - 1 else None
+            # this row and all after it, or this row alone
             these = where | ({here} if going_on is not None else {here, -here})
             for array, depths in row.items():
                 for level in depths:

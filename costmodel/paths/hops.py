@@ -154,7 +154,7 @@ def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
         reach = _nearer(one, two, guards)
         if infeasible(guards) or reach == NOWHERE:
             continue
-        if reach is None:
+        if reach is None:  # one hop, if there is a second row
             result = result + Exact(((guards | {length - 2}, Poly.of(1)),))
         else:
             result = result + Exact(((guards, ceil_div(length - 1, reach)),))
@@ -298,6 +298,7 @@ class Chunks:
         where = _with_equations(
             around | self.inside | {upper - high, high - upper}, equations, over
         )
+        # lower rows at the end of their chunk: their place is the size
         if implied(around, Poly.atom(INNER) - self.size):
             where = frozenset(c.substitute({INNER: self.size}) for c in where)
         return self.tightened(where)
@@ -350,8 +351,9 @@ def _joined_pairs(
 
 def chunks_of(rows: Rows) -> Chunks | None:
     """The length of the sequence and the size letter of the chunks in which rows lie: the factor by
-    which an index is multiplied in row numbers, C in (q - 1)*C + e. None without chunks, or with
-    chunks of several sizes."""
+    which an index is multiplied in row numbers, C in (q - 1)*C + e; factors that are numbers do not
+    count. None without chunks, with chunks of several sizes, or of a size that is no letter (2*C).
+    """
     found: set[Poly] = set()
     for equation in rows.system.equations:
         if rows.places.get(equation.array) is None:
@@ -408,6 +410,7 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
             after = frozenset(c.substitute(later) for c in chunks.inside | others)
             known = chunks.inside | where | after | {apart - 1}
             ahead = further.substitute(later) - far
+            # a row that reaches the end of the sequence reaches as far as any row
             if further != chunks.length and not chunks.proves(known, ahead):
                 raise Unsupported(
                     "a row may reach further ahead than the rows after it, and then the longest "
@@ -496,7 +499,7 @@ def _rows_on_the_way(
         if not at_end and not implied(known, chunks.size - 1 - inner):
             break
         far = furthest[at_end]  # of the two classes, the second is the end of a chunk
-        if far == chunks.lower_row(chunks.classes[at_end]):
+        if far == chunks.lower_row(chunks.classes[at_end]):  # joined with no further row
             if at_end:
                 return list(places.values()), {}
             raise Unsupported(f"no later row reads row {row}, which is inside a chunk")

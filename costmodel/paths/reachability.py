@@ -182,6 +182,7 @@ def _spread(
                 changed = changed or (in_chunks and not plain <= counted.get(array, set()))
                 counted[array] = counted.get(array, set()) | plain
             found = {axis for axis in plain if array.shape[axis] == whole}
+            # the rows of the output lie on its first axis from the start
             if array is not output and not found <= possible[array]:
                 possible[array] |= found
                 changed = True

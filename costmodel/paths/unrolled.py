@@ -246,6 +246,7 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
         for equation in in_turn(block, at):
             grid = Grid(points(equation.indices, sizes), known)
             depths.budget.spend(grid.points)
+            # an entry that is an empty sum, of depth -1 (`NOTHING`), exists at depth 0
             grid.put(equation, np.maximum(depths.of(grid, equation.value), 0))
     return max((int(known[array.name].max(initial=0)) for array in computed), default=0)
 
@@ -262,5 +263,6 @@ def deepest(system: System, phase: str, sizes: Mapping[str, int], *, steps: bool
         raise Unsupported(
             "one new token is not searched, whole sequences are: ask for phase training"
         )
+    # depths do not depend on the batch: all batches share one entry of the cache
     of_one = {letter: size for letter, size in sizes.items() if letter != "b"}
     return _deepest(system, phase, tuple(sorted(of_one.items())), steps)

@@ -41,7 +41,7 @@ tied to: it has the value of that size in each row."""
 
 
 def values(letter: str, text: str) -> tuple[int, ...]:
-    """The values of one size as typed: numbers and ranges, separated by commas.
+    """The values of one size as typed, each once: numbers and ranges, separated by commas.
 
     >>> values("l", "1,8:64:x2"), values("l", "1:9:2"), values("l", "3:5")
     ((1, 8, 16, 32, 64), (1, 3, 5, 7, 9), (3, 4, 5))
@@ -55,7 +55,7 @@ def values(letter: str, text: str) -> tuple[int, ...]:
             checked({letter: value}, letter)
             found[value] = None
             if len(found) > MOST:
-                raise SizeError(f"size {letter}: '{text}' has more than {MOST} values")
+                raise SizeError(f"size {letter}: '{text}' has more than {MOST} values: give fewer")
     return tuple(found)
 
 
@@ -224,7 +224,7 @@ def combinations(
     for letter in named:
         number *= len(typed[letter])
     if number > MOST:
-        raise SizeError(f"{number} combinations of sizes are given; at most {MOST} are allowed")
+        raise SizeError(f"{number} combinations of sizes are given: give at most {MOST}")
     found = []
     for chosen in product(*(typed[letter] for letter in named)):
         sizes = dict(zip(named, chosen, strict=True))
@@ -400,7 +400,7 @@ def fitting(
             found = found[bisect_left(found, True, key=fits) :]
     if not found:
         given = ", ".join(f"{x} = {size}" for x, size in others.items())
-        raise SizeError(f"no {letter} fits {mixer.name} at {given}")
+        raise SizeError(f"no {letter} fits {mixer.name} at {given}: change one of these sizes")
     return found
 
 
@@ -528,8 +528,9 @@ def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> d
 
 
 def _place(mixer: Mixer, extent: Poly) -> str:
-    """The index that `extent` bounds or the array that has an axis of it, with the file
-    and line of an index or array of a form."""
+    """The end of a message, "; d/n bounds index j (FILE, line 7)": the index that `extent` bounds,
+    or the array that has an axis of it, with file and line if a form declares it; "" for
+    neither."""
     for form in mixer.forms.values():
         for index in form.indices.values():
             if extent in index.ends:

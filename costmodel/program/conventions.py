@@ -298,7 +298,8 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 def _read(parts: tuple[str, ...]) -> Convention:
     """The convention of names without duplicates, sorted into accounting, rewrites or peer. The
     default scale is left out of the rewrites, so that naming it changes no answer. Raises
-    ConventionError: an unknown name, a peer with other names, or names that exclude each other."""
+    ConventionError: an unknown name, a peer with other names, names that exclude each other, or a
+    padding without `dense`."""
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:
@@ -314,7 +315,9 @@ def _read(parts: tuple[str, ...]) -> Convention:
     accountings = [p for p in parts if p in ACCOUNTINGS]
     scales = [p for p in parts if p in SCALES]
     if peers and len(parts) > 1:
-        raise ConventionError(f"peer '{peers[0]}' cannot be combined with other names")
+        raise ConventionError(
+            f"peer '{peers[0]}' cannot be combined with other names: name it alone"
+        )
     if len(accountings) > 1 or len(scales) > 1:
         raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
     padded = [p for p in parts if p in PADDINGS]

@@ -79,7 +79,7 @@ def _at_row(
     # `here` is affine in the index. Bounds with other indices stay beside the fixed value.
     slope = here.coefficient(index.atom).at(sizes)
     number, rest = divmod(row - here.at({**sizes, index.atom: 0}), slope)
-    if rest:
+    if rest:  # the row lies between two rows that the equation defines
         return
     value = Poly.of(number)
     lower, upper = ([b for b in ends if b.variables] for ends in (index.lower, index.upper))

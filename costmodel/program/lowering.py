@@ -508,8 +508,9 @@ def _depending_on_input(system: System) -> frozenset[Array]:
 
 def _summing_over_weight(equation: Equation, given: frozenset[Array]) -> Equation:
     """The equation; if it is a sum over rows j that reads a weight outside its range, as w[i - j +
-    1] does, rewritten as a sum over the entries of the weight. `given` are the arrays that depend
-    on an input or a context: all others are weights."""
+    1] does, rewritten as a sum over the entries of the weight: then `padded` pads the rows and
+    not the weight. `given` are the arrays that depend on an input or a context: all others
+    are weights."""
     value = equation.value
     if not isinstance(value, Reduce):
         return equation

@@ -149,7 +149,7 @@ def with_terms(node: Reduce, around: Constraints) -> Places:
         inner = around.union(*(index.constraints for index in part.over))
         body = present(part.body, inner)
         if body == EVERYWHERE and not _may_lack_values(part.binders, around):
-            return EVERYWHERE
+            return EVERYWHERE  # the ranges of this part alone give each point a term
         hidden = [index.atom for index in reversed(outer_first(part.over))]
         for place in body:
             if not infeasible(inner | place):

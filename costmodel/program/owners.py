@@ -268,7 +268,8 @@ class Owners:
         # reads of the own row pass rows on by one equation or more per round
         for _ in block.equations:
             for equation in block.equations:
-                # what reads of an earlier row of the loop bring belongs to an earlier step
+                # a read of an earlier row of the loop is left out: what that row depends on came in
+                # at its own step; a temporary has no step, and is followed in any row
                 def passing(ref: Ref, equation: Equation = equation) -> bool:
                     return not block.lag(equation, ref) or self._is_temporary(ref.array)
 

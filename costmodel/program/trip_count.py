@@ -157,11 +157,11 @@ def _two_values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints]
     so that several quotients share one floor(a/s)."""
     above, below = atom.args
     sizes = Poly({t: x for t, x in above.terms.items() if not variables_of([Poly({t: x})])})
-    for still in (sizes - sizes.terms.get((), 0), sizes):
-        moving = above - still
-        quotient = call("floor_div", still, below)
+    for a in (sizes - sizes.terms.get((), 0), sizes):
+        moving = above - a
+        quotient = call("floor_div", a, below)
         # >= 0 where the quotient is floor(a/s), < 0 where it is the other value
-        within = moving + still - below * quotient
+        within = moving + a - below * quotient
         if proven(around, -moving) and proven(around, moving + below):
             return (quotient, frozenset({within})), (quotient - 1, frozenset({-within - 1}))
         if proven(around, moving) and proven(around, below - moving):

@@ -88,6 +88,7 @@ def _region(
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
         entry, extent = Poly.atom(axis_atom(axis)), shape[axis]
+        # a position that may be, or runs over, the whole axis
         if isinstance(position, Gather) or _is_whole(position, extent, constraints):
             links |= {entry - 1, extent - entry}
         else:
@@ -282,6 +283,7 @@ def _check_union(system: System, index: UnionIndex) -> None:
         for one, two in combinations(index.pieces, 2):
             later = Poly.atom(index.atom + " later")
             there = frozenset(c.substitute({index.atom: later}) for c in two.constraints)
+            # no value of the later range is at most a value of the earlier one
             if infeasible(known | one.constraints | there | {index - later}):
                 continue
             for sizes in _small(system):
@@ -296,6 +298,7 @@ def _check_selection(system: System, equation: Equation, chosen: Select) -> None
         for point in _points(rows(equation), sizes):
             begin, end = _ends(over, point)
             first, last = (1, 1) if numbers is None else _ends(numbers, point)
+            # the largest position that the array may hold may depend on the number of the position
             numbered = {**point, **({} if numbers is None else {numbers.atom: first})}
             wrong = _wrong_choice(equation, chosen.kind, (begin, end), (first, last), numbered)
             if wrong:

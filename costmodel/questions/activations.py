@@ -64,7 +64,7 @@ class Activations(Amount):
 @cache
 def kept_entries(system: System) -> Activations:
     """The numbers of entries of the forward pass that the backward pass of a training step reads,
-    by array: `each` for each sequence, `alone` once for all sequences, from weights alone. Inputs,
+    by array: `arrays` for each sequence, `once` (from weights alone) for all sequences. Inputs,
     contexts and computed arrays count; parameters and the given gradient of the output do not."""
     forward = tokens(system.forward)
     # (regions that depend on an input or a context, regions that depend on weights alone)

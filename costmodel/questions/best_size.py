@@ -75,8 +75,8 @@ class Best:
 
 def best(case: Case, figure: Figure) -> Best:
     """The value of the free size of a case's form (such as the chunk length) with the least
-    `figure`, and this least value, at the other sizes of the case; every value from 1 to l (t in
-    inference) is tried.
+    `figure`, the smallest of several, and this least figure, at the other sizes of the case; every
+    value from 1 to l (t in inference) that fits these sizes is tried.
 
     Raises:
         Unanswered: the case is symbolic; the form has not exactly one free size; the figure does
@@ -98,7 +98,7 @@ def best(case: Case, figure: Figure) -> Best:
     values = ((value, size) for size, value in _costs(case, figure, letter, last, tried))
     value, size = min(values, default=(0, 0))
     if not size:
-        raise Unanswered(f"no {letter} from 1 to {last} fits the other sizes")
+        raise Unanswered(f"no {letter} from 1 to {last} fits the other sizes: change another size")
     return Best(size, value)
 
 

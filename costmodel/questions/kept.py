@@ -192,7 +192,7 @@ def _forked(store: Store, tasks: Sequence[Callable[[], object]]) -> tuple[int, i
             task()
         with open(sent, "wb") as into:
             pickle.dump(store.new, into)
-    finally:
+    finally:  # after an error too, the process neither returns to the caller nor runs exit handlers
         os._exit(0)
 
 

@@ -93,7 +93,7 @@ def _answer(system: System) -> PathLength:
 
     last = length(system)
     if each_row_reads_all(rows_on_axes(system)):
-        return PathLength(evenly(None, None, last))
+        return PathLength(evenly(None, None, last))  # without limit, back and ahead
     rows = rows_of(system)
     chunks = chunks_of(rows)
     reaches: dict[int, Reach] = {}
@@ -142,10 +142,10 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
 
 
 def _of_parts(shares: Sequence[Share[PathLength]]) -> PathLength:
-    """The number of hops in a network, from the answers of its parts (`shares`): the most of a
-    stack (an encoder and a decoder have tokens of their own). In a stack those of its mixers, if
-    all reach equally far or one needs a single hop. Unsupported for others: a path through both
-    kinds of layers may have fewer hops."""
+    """The number of hops in a network, from the answers of its parts (`shares`): the largest of its
+    stacks (parts with the same tokens: an encoder is one, a decoder another). A stack has the hops
+    of its mixers if all have equally many, and 1 if one of them has; mixers without hops do not
+    count. Unsupported for other stacks: a path through layers of several kinds may have fewer."""
     stacks: dict[Poly, dict[Exact, str]] = {}
     for share in shares:
         hops = share.answer.hops.substitute(share.sizes)

@@ -160,7 +160,7 @@ def held_arrays(
                 read.setdefault(ref.array, set()).add(k)
     end, named = len(steps) - 1, {array.name for array in read}
     given = (*system.mixer.inputs, *system.mixer.contexts)
-    unread = (array for array in given if array.name not in named)
+    unread = (array for array in given if array.name not in named)  # held without a reader too
     for array in dict.fromkeys((*written, *read, *unread)):
         if array in apart:
             continue

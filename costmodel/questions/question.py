@@ -648,7 +648,7 @@ def quotient(above: Value, below: Value) -> Answer:
     equal formulas 1, of two other formulas a `Quotient`.
 
     Raises:
-        Unanswered: a value is missing, or `below` is 0.
+        Unanswered: a value is missing, or `below` is the number 0 (a formula may be 0).
     """
     for value in (above, below):
         if isinstance(value, Missing):

@@ -111,7 +111,7 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     if not step.backward:
         raise Unanswered(
             f"the output of {mixer.name} depends on no {' or '.join(trained)}, so "
-            "there is no gradient"
+            "there is no gradient: ask for phase training"
         )
     return step
 

@@ -238,6 +238,7 @@ def _by_kind(
             if region is not None:
                 yield (kind if given else "weights"), (ref.array, region)
         return
+    # entries of tokens up to t - 1, then those of the new token t
     for before in up_to_token(around, terms, T - 1):
         for part, given in known.dependent_entries(ref, before, ends=False):
             earlier = entries(ref, part, variables, ends=False)
@@ -280,6 +281,8 @@ def _read(
         if (gather := gathered(read.ref)) is None:
             yield from (Touched(kind, *region) for kind, region in touched)
             continue
+        # a gather has a number of entries if it chooses among weights, under `rows`; or among other
+        # entries, in a pass over all tokens or, under `rows`, among those of the token itself
         kinds = {kind for kind, _ in touched}
         chosen = rows and kinds <= {"weights"}
         own = phase != "inference" or (rows and kinds <= {"activations"})
@@ -392,6 +395,7 @@ def _compulsory(system: System, phase: str, *, rows: bool = False) -> Elements:
     """
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
+    # arrays of which nothing is read from memory: all that a pass over all tokens computes
     written = frozenset(computed if phase != "inference" else ())
     # in memory before the phase: state, inputs, rows, and arrays or weights not computed by it
     touched = [

@@ -44,6 +44,7 @@ def at_sizes(method: M) -> M:
         rest = {name: given.pop(name) for name in options & given.keys()}
 
         def one(sizes: Mapping[str, int]) -> Any:
+            # sizes are checked by the answer's mixer or network, if it has one (`held_to`)
             return method(answer, **getattr(answer, FITS, _of_a_part)(sizes), **rest)
 
         given = {x: given.get(size, size) if isinstance(size, str) else size

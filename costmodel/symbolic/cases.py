@@ -174,8 +174,8 @@ def _letter_order(side: Poly) -> int:
 
 
 def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
-    """The guards (polynomials that are at least 0) as (left side, relation, right side); g >= 0 and
-    -g >= 0 become one equation."""
+    """The guards (polynomials that are at least 0) as (left side, relation, right side), such as
+    (l, ">", w) for l - w - 1; g and -g become one equation: (l, "=", w) for l - w and w - l."""
     found = []
     for guard in by_text(guards):
         left, relation, right = condition(guard)

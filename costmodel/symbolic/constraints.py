@@ -450,8 +450,8 @@ def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly
 
 @cache
 def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
-    """The coefficient of a variable in a constraint as (magnitude, sign): a positive polynomial in
-    sizes, and 1 or -1. In l - 2*i >= 0 the index i has (2, -1).
+    """The coefficient of a variable that occurs in a constraint as (magnitude, sign): a positive
+    polynomial in sizes, and 1 or -1. In l - 2*i >= 0 the index i has (2, -1).
 
     Raises:
         Unsupported: the constraint is not affine in the variable, or the sign depends on the sizes.

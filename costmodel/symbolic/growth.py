@@ -265,8 +265,8 @@ def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
             continue
         alone = [level, RateInequality(log.of.rates)]
         for rival, available in spare.items():
-            still = RateInequality({x: -p for x, p in rival.of.rates.items()}, strict=False)
-            if available >= power and not sizes.allow([*alone, still]):
+            not_growing = RateInequality({x: -p for x, p in rival.of.rates.items()}, strict=False)
+            if available >= power and not sizes.allow([*alone, not_growing]):
                 spare[rival] = available - power
                 break
         else:

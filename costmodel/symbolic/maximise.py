@@ -181,6 +181,7 @@ def _faster_end(
     for terms, part in parts.items():
         moves = [_slope_and_sign(term, variable) for term in terms]
         alone, log = (((atom, 1),) for atom in (part, *call(LOG, Poly.atom(part)).atoms))
+        # the factors of the part itself and of its logarithm in the depth
         steps, levels = (shape.terms.get(monomial, 0) for monomial in (alone, log))
         # outside of a logarithm, a part must be one term, whose change per step is known
         if any(slope not in (ONE, -ONE, Poly()) for slope, _ in moves) or (steps and moves[1:]):
@@ -212,7 +213,7 @@ def _crossing(
     plain = all(slope in (ONE, -ONE) for slope, _ in moves)
     if not plain or len(sides) != 2 or shape.substitute(logs).letters & {*parts.values()}:
         raise _grows_and_falls(variable)
-    (one, these), (two, those) = sides.items()
+    (one, parts_of_one), (two, parts_of_two) = sides.items()
     totals = [
         up + down
         for rising, falling in ((one, two), (two, one))
@@ -223,8 +224,8 @@ def _crossing(
     if not totals:
         yield dict.fromkeys(parts.values(), ())
         return
-    for many, few in best_pairs(call("Min", *totals)):
-        yield {**dict.fromkeys(these, (many,)), **dict.fromkeys(those, (few,))}
+    for first, second in best_pairs(call("Min", *totals)):
+        yield {**dict.fromkeys(parts_of_one, (first,)), **dict.fromkeys(parts_of_two, (second,))}
 
 
 def _with_atoms_for_parts(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
@@ -254,7 +255,8 @@ def _atom_of_part(terms: Terms, parts: dict[Terms, str]) -> Poly:
 
 def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
     """The polynomial with fresh atoms for the parts (minima of affine terms) of the argument of
-    each function that depends on the variable, which join `parts` (terms -> atom). Unsupported if a
+    each function that depends on the variable, which join `parts` (terms -> atom): in i,
+    ceil_log2(Min(i, w)) becomes ceil_log2(p), with p for the terms i and w. Unsupported if a
     function grows and falls, or one function occurs with both signs."""
     moving = {f for f in _signed_atoms(poly) if variable in Poly.atom(f[0]).letters}
     found: dict[str, Poly] = {}
@@ -271,7 +273,7 @@ def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, s
                 else _with_atoms_for_parts(inside, variable, parts)
             )
             found[atom] = call(atom.function, top * sign)
-        elif here != poly:
+        elif here != poly:  # else a function that is the whole polynomial has no smaller part
             found[atom] = _with_atoms_for_parts(here, variable, parts) * sign
         else:
             raise _grows_and_falls(variable)
@@ -346,14 +348,15 @@ def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[
     lower, upper = _ends_of_range(variable, constraints)
     moves = {term: _slope_and_sign(term, variable) for term in terms}
     slopes = {term: slope for term, (slope, _) in moves.items()}
-    still = {term: term - Poly.atom(variable) * slope for term, slope in slopes.items()}
+    rests = {term: term - Poly.atom(variable) * slope for term, slope in slopes.items()}
     rising = [term for term in terms if moves[term][1] > 0]
     falling = [term for term in terms if moves[term][1] < 0]
     if rising and falling and any(slopes[term] not in (ONE, -ONE) for term in rising + falling):
         raise _grows_and_falls(variable)
-    crossing = [Candidate(still[up] + still[down], 2) for up in rising for down in falling]
-    at_ends = [Candidate(still[up] + end * slopes[up]) for up in rising for end in upper]
-    at_ends += [Candidate(still[down] + end * slopes[down]) for down in falling for end in lower]
+    # a + i and b - i cross at (a + b)/2
+    crossing = [Candidate(rests[up] + rests[down], 2) for up in rising for down in falling]
+    at_ends = [Candidate(rests[up] + end * slopes[up]) for up in rising for end in upper]
+    at_ends += [Candidate(rests[down] + end * slopes[down]) for down in falling for end in lower]
     level = [Candidate(term) for term in terms if not moves[term][1]]
     if not (crossing or at_ends or level):
         raise Unsupported(f"index {atom_name(variable)} lacks a lower or an upper bound")

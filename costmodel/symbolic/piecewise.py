@@ -64,7 +64,7 @@ class Exact:
         """The minimum of two values at all sizes, as cases; both are at least 0 everywhere."""
         if self.is_zero:
             return self
-        result = Exact()
+        result = Exact()  # 0 wherever no case below holds
         for where, one in self.chambers():
             for there, two in other.chambers(where):
                 apart = without_common_sizes(two - one)
@@ -283,7 +283,8 @@ def _joint_case(one: Case, two: Case) -> Case | None:
 def _vanishes(poly: Poly, where: Constraints) -> bool:
     """Whether a polynomial is proven to be 0 at all sizes of `where`. Equations that `where`
     implies, such as l = w, are solved for one atom and substituted."""
-    # tried besides `where`: a small size, a quotient that is 0 or 1
+    # equations besides those of `where`: a size is small, a quotient 0 or 1; each is used only if
+    # `where` implies it
     pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
     pinned += [Poly.atom(floor) - n for floor in _floors(poly) for n in (0, 1)]
     waiting = [*by_text(where), *pinned]

@@ -237,7 +237,8 @@ class _Placed:
             return False
         other, depth, known = rival.level.depth, self.level.depth, self.known
         if self.least:
-            # ValueError: a size that divides other sizes cannot be shifted.
+            # l - 2 for l >= 3 becomes l for l >= 1, as proofs know that sizes are at least 1;
+            # ValueError: a size that divides other sizes cannot be shifted
             with suppress(ValueError):
                 other, depth, known = (
                     other.substitute(self.least),

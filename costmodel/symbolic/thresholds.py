@@ -112,6 +112,7 @@ def where_positive(p: Poly) -> Condition:
         return Condition(f"{p} > 0")
     if not cases:
         return NEVER
+    # a case without text holds at all sizes
     return Condition("; ".join(texts)) if all(texts := [c.written(TEXT) for c in cases]) else ALWAYS
 
 
@@ -132,6 +133,7 @@ def where_zero(p: Poly) -> Condition:
         if (found := _affine(p, letter)) is not None:
             slope, rest = found
             for sign in (1, -1):
+                # a product of sizes with the factor 1, which is never 0
                 if [*(slope * sign).terms.values()] == [1]:
                     return Condition(Bound(letter, "=", -rest * sign, slope * sign).written(TEXT))
     return Condition(f"{p} = 0")
@@ -285,6 +287,7 @@ def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
             if any(isinstance(atom, Fn) and atom.function == "floor_div" for atom in part.atoms):
                 raise Unsupported("the difference has a floor")
     found: list[tuple[Constraints, Poly]] = [*difference.chambers()]
+    # one polynomial whose sign is right in all chambers gives shorter conditions than all of them
     for _, general in found:
         if all(general == poly or _alike(poly, general, letter, where) for where, poly in found):
             found = [(frozenset(), general)]

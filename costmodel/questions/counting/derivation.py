@@ -86,6 +86,7 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
     points = Points(part.equation, part.variables, part.constraints, accounting)
     for one in executed(part.equation.value, points):
         for over, body, place in _terms(one):
+            # a transform or sort gives several entries at once: executed once per point of `along`
             kept = one.points.variables if one.along is None else one.along
             free = [index for index in ranges if index.atom in kept]
             # a scatter adds over an index of the equation too: its sums get ranges of their own
