@@ -138,6 +138,18 @@ def test_a_spreadsheet_s_file_is_read(
     assert checked(path, capsys) == before and len(before["claims"]) >= 8
 
 
+def test_a_row_of_a_csv_may_be_short_and_no_longer_than_the_headings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("parameters,mixer,l\n2*d^2,she,²\nd,me\n7\n", encoding="utf-8")
+    found = checked(path, capsys)
+    assert [claim["place"] for claim in found["claims"]] == ["she, parameters", "me, parameters"]
+    path.write_text("mixer,l,parameters\nshe,8,32,768\n", encoding="utf-8")
+    assert cli.run(["check", str(path)]) == 2
+    assert "line 2 has more cells than the headings" in capsys.readouterr().err
+
+
 def test_a_rounded_number_without_sizes_is_not_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

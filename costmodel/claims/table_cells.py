@@ -56,19 +56,25 @@ class Cell:
 def of_csv(text: str) -> Iterator[Cell]:
     """Yield the cells of a CSV with commas, semicolons or tabs: each with the names of its row and
     column, its text, the labels of its row (phase, form, convention), and the sizes of its row,
-    integers in columns with a size as heading. The column `mixer`, else the first, names rows."""
+    integers in columns with a size as heading. The column `mixer`, else the first, names rows. In a
+    short row the last cells are empty. Raises csv.Error: a row with more cells than headings."""
     lines = text.splitlines()
     delimiter = max(",;\t", key="".join(lines[:1]).count)
-    reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
+    reader = csv.DictReader(lines, delimiter=delimiter, strict=True, restval="")
     columns = [name for name in reader.fieldnames or () if name]
     if not columns:
         return
     lead = "mixer" if "mixer" in columns else columns[0]
     for row in reader:
+        if any(cell.strip() for cell in row.get(None) or ()):
+            raise csv.Error(
+                f"line {reader.line_num} has more cells than the headings: write a cell that has a "
+                f"'{delimiter}' between quotation marks"
+            )
         labels = {name: row[name] for name in LABELS if row.get(name)}
-        sizes = {x: int(row[x]) for x in columns if is_letter(x) and row[x].isdigit()}
+        sizes = {x: int(row[x]) for x in columns if is_letter(x) and row[x].isdecimal()}
         for name in columns:
-            if name not in (lead, *LABELS) and not is_letter(name) and (row[name] or "").strip():
+            if name not in (lead, *LABELS) and not is_letter(name) and row[name].strip():
                 yield Cell(row[lead].strip(), name, row[name].strip(), labels, sizes)
 
 
