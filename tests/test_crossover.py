@@ -290,6 +290,13 @@ def test_the_sizes_that_fit_are_named(capsys: pytest.CaptureFixture[str]) -> Non
     assert "values of n that fit: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96" in out
 
 
+def test_all_candidates_with_the_least_at_every_size_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = run("she me me:fft --by parameters --over d", capsys)
+    assert "By parameters, me and me:fft are the cheapest at every d." in out
+
+
 def test_a_map_has_exact_ranges_at_each_step_of_the_second_size(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

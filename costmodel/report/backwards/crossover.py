@@ -134,7 +134,9 @@ def _clause(one: Crossover) -> Line:
     if one.figure.kind == "ratio":
         compared = "lower" if len(one.names) == 2 else "the lowest"
     if len(one.ranges) == 1:
-        return (f"{one.ranges[0].least[0]} is {compared} at every ", letter(one.over))
+        least = one.ranges[0].least
+        verb = "is" if len(least) == 1 else "are"
+        return (f"{' and '.join(least)} {verb} {compared} at every ", letter(one.over))
     places: dict[tuple[str, ...], list[Line]] = {}
     for stretch in one.ranges:
         places.setdefault(stretch.least, []).append(_place(one, stretch))
