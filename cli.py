@@ -461,7 +461,7 @@ def explain(
         explained = [
             about(found, name) for name in (found.forms if form == "all" else (form,)) if name
         ]
-        if not explained:  # of a module, the form that the module executes in each phase
+        if not explained:  # no --form: of a module, the form that it executes in each phase
             executed: dict[str, list[str]] = {}
             for each_phase in wanted:
                 own_form = form_executed(found, impl, each_phase) if impl else ""
@@ -928,7 +928,7 @@ def prove(name: str, strict: bool, seed: int | None, format_: str, context: type
         show(said, format_, None, False, context)
     if stopped:
         raise KeyboardInterrupt(stopped)
-    if found[0].passed is None:
+    if found[0].passed is None:  # the first proof says whether the mixer is well formed
         raise Failed(f"whether {name} is well formed could not be checked: {found[0].detail}")
     if any(proof.passed is False or (strict and proof.passed is None) for proof in found):
         raise Failed

@@ -116,7 +116,7 @@ class Along:
         for one, two in pairwise([(start, self._formula(term, start)) for start in sorted(starts)]):
             before, after = (formula.substitute(given) for _, formula in (one, two))
             if before != after:
-                here = self.sizes(two[0])
+                here = self.sizes(two[0])  # where the former formula may hold still
                 joined = before.rational(here) == after.rational(here)
                 last = two[0] if joined else two[0] - self.values.step
                 found.append((last, after.letters.isdisjoint(self.equal)))

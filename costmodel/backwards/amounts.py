@@ -29,7 +29,7 @@ _MOST = 40
 
 
 def amount(name: str, text: object, *, in_bytes: bool) -> int:
-    """The whole number of bytes, or of what else is counted, in an amount as typed.
+    """The number of bytes, or of what else is counted, in an amount as typed, rounded down.
 
     >>> amount("state", "40GB", in_bytes=True), amount("state", "1.5 KiB", in_bytes=True)
     (40000000000, 1536)

@@ -106,7 +106,7 @@ class Crossover:
         """
         for k, name in enumerate(self.names):
             if name in self.names[:k]:
-                raise TableError(f"{name} is given twice, and does not differ from itself")
+                raise TableError(f"{name} is given twice: leave one out, or name another form")
         if not is_letter(self.over):
             raise SizeError(f"expected the letter of one size to solve for, got '{self.over}'")
         if self.over in self.given:
@@ -116,6 +116,7 @@ class Crossover:
             )
         if self.over == "h":
             raise SizeError("size h is d/n: solve for d or n")
+        # h is d/n of each form, or its own size: `candidates` compares a given h with it
         asked = (self.over, *(x for x in self.given if x != "h"))
         refuse_in_braces(asked, [form.mixer for form in self.forms])
         for letter in asked:
@@ -179,7 +180,7 @@ class Crossover:
         for t. A form without the solved size has the same cost at every value of it.
 
         Raises:
-            SizeError: a size without a default.
+            SizeError: a size without a default, sizes that do not fit, or an h that is not d/n.
         """
         numbers = {x: size for x, size in self.given.items() if isinstance(size, int)}
         ties = {x: other for x, other in self.given.items() if isinstance(other, str)}

@@ -118,6 +118,7 @@ class OrderClaim(Related):
             grown = {x: _growth_of(x, text, sizes) for x, text in self.growing.items()}
             both = (growths(long, sizes), printed_growths(self.formulas[0], sizes))
             sizes = _while_growing(sizes, grown)
+            # growths of both, `growing` put in; a count of 0 has none, and is O(1)
             derived, claimed = (
                 leading([one.put(grown) for one in g or (ONE,)], sizes) for g in both
             )
@@ -127,6 +128,8 @@ class OrderClaim(Related):
         where = f"where {conditions_words(guards)}" if guards else ""
         growing = (f"{letter} growing as {text}" for letter, text in self.growing.items())
         case = join_notes(where, *growing, *self._multipliers(answer))
+        # `found`: while all sizes grow; `reading`: while those that the claim leaves out keep one
+        # value or grow as a named one, which `fixed` says ("" if the claim names all)
         found = GrowthComparison(derived, claimed, sizes)
         reading, fixed = found.as_named(), _reading_words(found)
         if self.relation:

@@ -68,8 +68,9 @@ class FormulaClaim(Claim):
         for what, formula in named:
             for sizes in self.chosen_sizes():
                 given = answer.substitute(sizes)
-                own = interpretation.phase == "inference"  # t is a size of this phase alone
-                fitting = partial(self.fits, {x: v for x, v in sizes.items() if own or x != "t"})
+                one_token = interpretation.phase == "inference"  # t is a size of this phase alone
+                asked = {x: v for x, v in sizes.items() if one_token or x != "t"}
+                fitting = partial(self.fits, asked)
                 found = compare_formula(formula.given(sizes), given, fitting)
                 if disagreement := found.disagreement:
                     return Finding(

@@ -244,9 +244,10 @@ def _without_extrema(value: Exact) -> Exact:
             # smaller by 1 or more, so that the cases do not overlap
             ties = [int(j < k) for j in range(len(atom.args)) if j != k]
             more = [_whole((chosen - x) * sign) for x in others]
-            best = {apart - tie for apart, tie in zip(more, ties, strict=True)}
-            kept = simplified(frozenset(best | {_with_chosen(g, atom, chosen) for g in guards}))
-            if kept is not None:
+            is_result = {apart - tie for apart, tie in zip(more, ties, strict=True)}  # each >= 0
+            known = {_with_chosen(g, atom, chosen) for g in guards}
+            kept = simplified(frozenset(is_result | known))
+            if kept is not None:  # None: no sizes satisfy all guards
                 waiting.append((kept, _with_chosen(poly, atom, chosen)))
         if tried + len(waiting) > MOST_CASES:
             break

@@ -102,12 +102,15 @@ def _executed_quantity(
         return run.span_inference(token) if one_token else run.span()
     if CLAIMED[quantity].unit != "operations":
         return None
+    # `counts` of each sequence, `once` for a batch: work on weights alone
     counts, once = (
         (run.counts_inference(token), {}) if one_token else _operations_each_and_once(run)
     )
+    # the quantities that are sums -> the classes that they leave out
     left_out = {"total": (), "other": (*CLASSES, *claim.without)}
     sums = quantity in left_out
     names = {*counts, *once}.difference(left_out[quantity]) if sums else {quantity}
+    # weights' gradients of the sequences after the first are added to those of the first
     joined = _batch_additions(run) * (batch - 1) if "add" in names else 0
     return sum(counts.get(name, 0) * batch + once.get(name, 0) for name in names) + joined
 

@@ -368,7 +368,7 @@ class IntersectionClaim(Claim):
         if common.low <= common.high:
             return Finding(True, f"{letter} = {common}", {}, f"common to {len(parts)} figures")
         note = f"{first} needs {letter} = {parts[first]}, {last} needs {letter} = {parts[last]}"
-        return Finding(False, f"{letter} = {Interval(1, 0)}", {}, note)
+        return Finding(False, f"{letter} = {common}", {}, note)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -187,6 +187,7 @@ def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
     ]
     texts = (re.sub(r"\\[A-Za-z]+|_\{?\w+", " ", cell.text) for cell in of_length)
     products = (word for text in texts for word in re.findall(r"[A-Za-z]+", text))
+    # a word of letters of sizes is a product, `nd` is n d; other words name no size
     named = {letter for word in products if {*word} <= {*LETTERS} for letter in word}
     found = [letter for letter in LENGTHS if letter in named and letter not in symbols]
     return found[0] if len(found) == 1 and "l" not in named else ""

@@ -90,7 +90,7 @@ def _nearest(
     """Of `tried`, sorted by their number of changes from the claim's `own` interpretation, those
     with the fewest changes under which the claim holds, or `holds` is true of the finding; None if
     there are none. `known`: claims that an intersection may name, by id."""
-    found: dict[object, Finding] = {}
+    found: dict[object, Finding] = {}  # a cache, by what interpretations of equal answers share
     for _, group in groupby(tried, key=lambda interpretation: interpretation.changes(own)):
         holding = [
             (r, f)
@@ -349,7 +349,7 @@ def _finding_and_verdict(
         return replace(finding, note=f"{there}; {note}"), verdict, found
     if finding.bounded:
         return finding, "agrees-under", None
-    if found := elsewhere(claim, known):
+    if found := elsewhere(claim, known):  # the note names them; the verdict stays
         true = f"true of {found.interpretations[0].words(own)}"
         return replace(finding, note=join_notes(finding.note, true)), "disagrees", found
     return finding, "disagrees", None

@@ -79,7 +79,8 @@ def limits(
     dtype = (case.dtypes or Dtypes()).name_of("activations")
     own = f"matrix.{dtype}"
     units = [name for name in (own, f"vector.{dtype}") if name in on.figures]
-    # matrix units that take another type of this size, fp16 beside bf16, are faster than vectors
+    # vectors are the fastest unit if matrix units take no type of this size; else `on[own]`
+    # refuses, as of bf16 where the board has a figure for fp16 alone
     others = [x for x in BYTES if f"matrix.{x}" in on.figures]
     if not others or any(BYTES[x] == BYTES[dtype] for x in others):
         units.append(own)
@@ -158,7 +159,7 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.layers import NoKernel, predicted_steps
 
-    gpu = on.kind == GPU or not OF_MODULES
+    gpu = on.kind == GPU or not OF_MODULES  # kernels refuse a CPU in words
     try:
         if gpu and not case.implementation:
             return "", predicted_steps(case, on)
@@ -175,6 +176,7 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
             raise Unanswered(f"{reason}; {other}") from None
     except BoardError as error:
         raise Unanswered(str(error)) from None
+    # no kernel does this mixer's work, a module is named, or the board is a CPU
     return OF_MODULES[0]().steps(case)
 
 

@@ -174,6 +174,7 @@ def attended(calls: Calls) -> Attended:
     keys = s["l"] if "l" in s else s["t"]
     if "latent" not in calls.kernel:
         rows = tokens * s["n"] / s["g"]
+        # several sequences, and several heads of keys, each for several heads of queries
         copies = np.where((s["b"] > 1) & (s["g"] > 1) & (s["n"] > s["g"]), 1.0, 0.0)
         edges, seen = np.where(s["w"] < keys, 2.0, 1.0), np.minimum(keys, s["w"])
         return Attended(
@@ -335,7 +336,7 @@ def chunked(rows: int, kernels: int) -> Any:
         s = calls.sizes
         chunks = np.ceil(s["l"] / rows)
         padded = calls.arithmetic(on) * chunks * rows / s["l"] / c["peak"]
-        state = 4 * s["b"] * s["n"] * state_entries(s) / on["memory_bandwidth"]
+        state = FP32 * s["b"] * s["n"] * state_entries(s) / on["memory_bandwidth"]
         moved = (calls.movement(on) + state) / c["bandwidth"]
         busy = together(one_by_one(c, calls, on, chunks), padded, c["overlap"])
         return np.asarray(kernels * c["kernel"] * 1e-6 + together(busy, moved, c["overlap"]))

@@ -197,6 +197,7 @@ def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Ite
     Questions about one token are not listed for a form that is derived not to be causal.
     """
     form = lower(made.mixer.forms[made.form])
+    # the reason of a form that is not causal, which the proof of causality tells already
     undefined = None if underivable(form) else inference_reason(form)
     missing: dict[tuple[str, bool], dict[str, None]] = {}
     for line in made.refused:  # such as `counts at t=3: REASON`
@@ -269,6 +270,7 @@ def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
         part = run.system.equations[instance.equation].part_of
         executed.setdefault(part, Counter()).update(instance.operations)
     for name, counts in derived.items():
+        # + leaves out classes with 0 operations
         if with_once(counts.at(**sizes)) != dict(+executed.get(name, Counter())):
             return f"{name} is the first equation that differs; "
     return ""

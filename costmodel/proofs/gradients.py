@@ -59,7 +59,7 @@ class GradientComparison(OracleComparison):
         backward, step = deep_backward, deep_step = ran(forward), ran(())
         if _has_maximum(system):
             deep_step = ran((), _rows_alike(step.arrays, system))
-            deep_backward = deep_step.resumed(backward.ready)
+            deep_backward = deep_step.resumed(backward.ready)  # its forward pass is not tallied
         for phase, done, deep in (
             ("backward", backward, deep_backward),
             ("training-step", step, deep_step),
@@ -70,6 +70,7 @@ class GradientComparison(OracleComparison):
                     continue
                 name = f"{tally.name}, {phase}" if len(quantity.phases) > 1 else tally.name
                 derive = partial(tally.derived, about, sizes)
+                # `alike`: a depth, which depends on the entries that win maxima
                 executed = quantity.gradients(deep if quantity.alike else done, phase)
                 self.check(name, derive, executed)
         slopes = {} if "dense" in self.rewrites else self._slopes(system, backward, sizes)
