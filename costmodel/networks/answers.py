@@ -717,6 +717,7 @@ def parts_of(
         # dropout that costs nothing has no line in tables
         found = [part for part in found if part.running or not part.use.regularises]
         joins = () if graph.counting.convention.peer else training.joins(graph)
+        # a copy has answers of its own (`_known`)
         return (*found, *(
             replace(_part(graph, use, stage, recompute, at), made=made, _known={})
             for use, made in joins
@@ -756,7 +757,7 @@ class NetworkMixer(Whole):
         self.name = self.base = self.origin = network.name
         self.network = network
         self.dtypes = network.described.dtypes
-        self.checked = True
+        self.checked = True  # no equations of its own could be malformed
         closed = network.sizes.keys() - (OPEN - fixed)
         self.given = {x: size for x, size in network.sizes.items() if x in closed}
         form = Form(self, "network", arrays=self._extents())

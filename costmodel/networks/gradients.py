@@ -73,17 +73,17 @@ def gradients(
         Unsupported: an equation whose gradient is not derived.
     """
     system = system_of(mixer, form, rewrites, "training")
-    reader = _LookUps(system)
+    reader = _LookUps(system)  # `reader.rows`: array of rows, as E.rows -> its table E
     # with these arguments a part that reads no rows has the gradients that `system_of` gives it
     found = adjoint(reader.without_numbers(), rewrites=frozenset(), trained=TRAINED, recompute=())
-    rows_of = {rows.name for rows, table in reader.rows.items() if table.name in unwanted}
-    found = without_unwanted(found, unwanted | rows_of)
+    unwanted_rows = {rows.name for rows, table in reader.rows.items() if table.name in unwanted}
+    found = without_unwanted(found, unwanted | unwanted_rows)
     scattered: dict[str, Exact] = {}
     handed: set[Array] = set()
     for rows, table in reader.rows.items():
         equations = [e for e in found.backward if e.array.gradient_of is rows]
         if not equations:
-            continue
+            continue  # unwanted, or no gradient reaches the rows
         scattered[table.name] = scattered.get(table.name, Exact()) + _number_of_points(equations)
         if rows in reader.chosen:
             handed |= {e.array for e in equations}  # of rows of chosen experts: never held whole

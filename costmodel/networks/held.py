@@ -130,12 +130,12 @@ class Holding:
         recurrent state, each only if the part has some. Unanswered if the part has no one-token
         inference."""
         if "inference" not in use.when or use.regularises:
-            return
+            return  # the part, or dropout, does not run for a new token
         about = part_answers(use, "inference", Counting())
         found = Missing(about.unanswered) if about.unanswered else about.attempt(state_of)
         if isinstance(found, Missing):
             raise Unanswered(f"{use.name}: {found.reason}")
-        found = own_state(use, found)
+        found = own_state(use, found)  # without rows that another part holds
         sizes = {x: Poly.of(value) for x, value in self.sizes.items()}
         for role in ROLES:
             of_role = {name: n for name, n in found.arrays.items() if found.roles[name] == role}

@@ -134,12 +134,12 @@ class _Simulation:
         backward pass put the gradients of the inputs in place of the output's gradient; then drop
         the arrays between parts that no later event reads."""
         if event.kind == "forward":
-            if event.keeps:
+            if event.keeps:  # else the pass is run again before the gradients
                 self.live[event.run] = self.inside[run.use].between
         else:
             self.live.pop(_Gradient(run.writes))
             for name, wires in run.reads.items():
-                for wire in _through(wires):
+                for wire in _through(wires):  # the whole arrays of which a pooler reads a row
                     if not wire.source and name not in self.unwanted[run.use]:
                         self.live[_Gradient(wire)] = self._size(wire)
         for wire in {*_parents(run), run.writes} & self.live.keys():
@@ -225,12 +225,12 @@ def _events(runs: Sequence[PartRun], recompute: str) -> Iterator[_Event]:
     backward passes."""
     for k, run in enumerate(runs):
         yield _Event("forward", k, keeps=not run.again(recompute))
-    done: set[object] = set()
+    done: set[object] = set()  # the layers that are computed again already
     for k in reversed(range(len(runs))):
         layer = runs[k].layer
         if runs[k].again(recompute) and layer not in done:
             done.add(layer)
             for j, run in enumerate(runs):
                 if run.layer == layer:
-                    yield _Event("forward", j)
+                    yield _Event("forward", j)  # this time the activations are kept
         yield _Event("backward", k)

@@ -110,9 +110,9 @@ class _Writer:
         for k in range(stack.depth or layers):
             block = stack.blocks[k % len(stack.blocks)]
             self.layer, self.blocks = (stack.section, tower, k), block.names
-            start = entry = stream
+            start = entry = stream  # a sublayer's input, before and after its norm
             for sublayer in block.sublayers:
-                if not sublayer.beside:
+                if not sublayer.beside:  # else the sublayer reads the input of the one before
                     start = entry = stream
                 if sublayer.before is not None:
                     entry = self.run(sublayer.before, start)
@@ -126,7 +126,7 @@ class _Writer:
             self.layer = None
         for part in stack.end:
             stream = self.run(part, stream)
-        if stack is not self.network.described.decoder:
+        if stack is not self.network.described.decoder:  # a name for messages
             stream.name = f"{stack.section}'s output"
         return stream
 
@@ -204,8 +204,8 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
         return frozenset() if use.fixed == "all" else use.adapters
 
     found: dict[Use, frozenset[str]] = {}
-    wanted: dict[Use, set[str]] = {}
-    changing: set[Wire] = set()
+    wanted: dict[Use, set[str]] = {}  # part -> its inputs that a trained parameter changes in a run
+    changing: set[Wire] = set()  # the wires that a trained parameter changes
     period = layers_of(network)
     # a second period shows which arrays later layers change
     layers = 2 * period if network.layers is None else min(2 * period, network.layers)
@@ -213,7 +213,7 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
         use = run.use
         given = {name for name, wires in run.reads.items() if all(w.source for w in wires)}
         through = {name for name, wires in run.reads.items() if not changing.isdisjoint(wires)}
-        through = set() if use.fixed == "all" else through
+        through = set() if use.fixed == "all" else through  # as under torch.no_grad
         if through or network.trains(use) or adapters(use):
             changing.add(run.writes)
         found[use] = found.get(use, frozenset()) | given
@@ -316,7 +316,7 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
         return tuple({key: Poly.of(n) for key, n in path.items()} for path in found)
     # each layer beyond `few` passes the parts as often as the one between `few` and `more`
     few, more = (2, 3) if again is None else (again.few, again.more)
-    beside = Poly.atom("L") - 2 if again is None else Poly.of(again.times)
+    beyond = Poly.atom("L") - 2 if again is None else Poly.of(again.times)
     one, two = (_paths(schedule(network, n), stage, recompute, PASSED) for n in (few, more))
     first = _paths(schedule(network, 1), stage, recompute, PASSED) if again is None else one
     if not len(first) == len(one) == len(two):
@@ -326,7 +326,7 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
     single = call("Max", 0, Poly.of(2) - Poly.atom("L"))  # 1 at L = 1, else 0
     every: list[Path] = []
     for least, a, b in zip(first, one, two, strict=True):
-        times = {key: Poly.of(a[key]) + beside * (b[key] - a[key]) for key in a}
+        times = {key: Poly.of(a[key]) + beyond * (b[key] - a[key]) for key in a}
         if again is None:  # the number for one layer need not be in line with those for more
             times = {
                 key: n + single * (least[key] - (2 * a[key] - b[key])) for key, n in times.items()
@@ -508,7 +508,7 @@ def _ways(path: Passed) -> Ways:
 
 def _covers(path: Passed, ways: Ways, other: Passed) -> bool:
     """Whether `path`, or `path` with one of the paths of a step `Beside` put in (its `ways`),
-    passes each part at least as often as `other` does."""
+    passes each part at least as often as `other` does, so that `other` is never longer."""
     missing = next((one for one, n in other.items() if n > path.get(one, 0)), None)
     if missing is None:
         return True

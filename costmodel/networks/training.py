@@ -147,6 +147,7 @@ def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
     for name, times, number, once in found:
         if number.is_zero:
             continue
+        # any mixer does: of a part that comes with its operations no equation is asked
         use = Use(f"sum of gradients: {name}", parts.residual(), times, Poly(), when=FORWARD)
         added = Counts({"add": number})
         each, apart = (Counts({}), added) if once else (added, Counts({}))
@@ -298,6 +299,7 @@ def share_again(network: Assembly, use: Use, recompute: str) -> Fraction:
         layers = {(run.layer, run.again(recompute)) for run in runs if run.layer is not None}
         mine = [run.again(recompute) for run in runs if run.use is use]
         found = [again for _, again in layers] if use.regularises else mine
+        # `linear_in_layers` takes keys (what, number); the number 1 is not read
         return Counter((again, Exact.of(ONE)) for again in found)
 
     times = {again: n for (again, _), (n, _) in linear_in_layers(network, tally).items()}
@@ -347,7 +349,7 @@ def kept_activations(graph: Graph, recompute: str = "none") -> Mapping[Use, Acti
     found = {}
     for use in graph.network.uses:
         alone = Exact() if use.regularises else activations_of(graph, use).alone
-        once = alone.substitute(use.sizes) * use.copies
+        once = alone.substitute(use.sizes) * use.copies  # of weights alone: once for a batch
         found[use] = Activations({"kept": each.get(use, Exact())}, {"kept": once})
     return found
 

@@ -307,7 +307,7 @@ class Interpreter:
         entry's scalar. The instance records this entry, the entries that other values might select,
         and the index expression (`_identity`). The result has the greatest depth and latest token
         of all these entries, since any of them might be read."""
-        steps = [
+        read_positions = [
             self._gathered_position(p) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
         ]
@@ -316,7 +316,7 @@ class Interpreter:
 
         def step(point: Point, instance: Instance) -> Scalar:
             """The selected entry, with the history of all entries that it might have been."""
-            chosen = [step(point, instance) for step in steps]
+            chosen = [position(point, instance) for position in read_positions]
             where = tuple([int(scalar.value) for scalar in chosen])
             noted = instance.gathering()
             found = self._read((ref.array, where), point, instance, noted.read)
@@ -372,6 +372,7 @@ class Interpreter:
         at = position.at
         last = self.places.value(at.array.last(at.positions))
         block = self._in_block(position)
+        # of p[q[i]], whose entry data choose, no selection is known: all of 1..`below`
         gathered = any(isinstance(p, Gather) for p in at.positions)
         there = None if gathered else self.places.entry(at.positions)
 
@@ -567,6 +568,7 @@ def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
     inside, among = ({*names_in(part.positions)} for part in (scan.kept, scan.body))
     shared = [index for index in equation.indices if index.atom in inside]
     added = [index for index in equation.indices if index not in shared]
+    # the index of rows, in whose place the body has `scan.over`
     (number,) = (index.atom for index in added if index.atom not in among)
     decay, term = interpreter.reading(scan.kept), interpreter.reading(scan.body)
     rows, order = interpreter.places.points(scan.over), -1 if scan.reverse else 1

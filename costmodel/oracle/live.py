@@ -87,7 +87,8 @@ def _axes(
 ) -> Mapping[Array, int]:
     """Array -> its axis of rows, for the arrays of a loop that are read at most one row back: 0 for
     s[i, c], whose equation reads s[i - 1, c]. Of all choices of axes by which every reference reads
-    its own row or rows on one side of it, the one by which the most references read another row."""
+    its own row or rows on one side of it, the one with the most distances to another row, each
+    counted once for two arrays."""
     # (array written, axis, array read, axis) -> distances between position written and position
     # read
     apart: dict[tuple[Array, int, Array, int], set[int]] = {}

@@ -199,6 +199,7 @@ class Explanation:
         rows: list[Row | Section] = []
         meanings: dict[str, None] = {}
         notes: dict[str, None] = {}
+        # `anywhere`: first the figures that all phases share, of the case of any phase
         for case, anywhere in [(self.case(self.phases[0]), True), *((x, False) for x in cases)]:
             rows += [] if anywhere else [Section((PHASE_TITLES[case.phase],))]
             for figure in summarised(case, anywhere=anywhere):

@@ -189,8 +189,8 @@ class Latex(Typeset):
             made = replace(made, room=2 * made.room if narrow else max(made.room, ROOM))
         if made.fits(caption, own):
             if narrow:
-                held = asked.columns_that_fit(caption, own)
-                self._tell_misfit(part, "takes the width of the page (table*)", held)
+                fitting = asked.columns_that_fit(caption, own)
+                self._tell_misfit(part, "takes the width of the page (table*)", fitting)
             return _float(made, caption, label, own, "*")
         # too long for a page, a table of numbers alone is turned if two panels then suffice
         formulas = any(isinstance(cell, Formula) for row in part.body for cell in row)
@@ -199,8 +199,8 @@ class Latex(Typeset):
             made = wide if len(wide.panels) <= 2 else made
         if inches and (narrow or made.line == TURNED_LINE):
             turned = ", on turned pages" if made.line == TURNED_LINE else ""
-            held = asked.columns_that_fit(caption, own)
-            self._tell_misfit(part, f"runs over pages in one column (longtable{turned})", held)
+            fitting = asked.columns_that_fit(caption, own)
+            self._tell_misfit(part, f"runs over pages in one column (longtable{turned})", fitting)
         return _long(made, caption, label, own)
 
     def _tell_misfit(self, table: Table, instead: str, fitting: int) -> None:

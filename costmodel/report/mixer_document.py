@@ -363,8 +363,8 @@ def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
 
 def _holding_less(rows: Sequence[Row], given: Given) -> Iterator[Note]:
     """Yield a note for each mixer of which other forms, which have no row, hold less state than its
-    rows do, with the number of elements: of rows whose state grows with t, since a state of one
-    size, a recurrence's, is what other forms, by chunks, add to."""
+    rows do, with the number of elements. A row whose state has one size at every t, as that of a
+    recurrence, is passed over: forms by chunks hold more."""
     shown = {(row.mixer, row.form) for row in rows}
     found: dict[Mixer, dict[Line, dict[str, None]]] = {}
     for row in rows:

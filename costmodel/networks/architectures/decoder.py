@@ -72,8 +72,9 @@ def block(
 
     Args:
         norm: the equations of each norm.
-        place: where norms stand, a name in `PLACES` ("before": one before each sublayer);
-            "beside...": all sublayers read the layer's input.
+        place: where norms stand (`PLACES`): "before" each sublayer, of its "output" before the sum,
+            "both", "after" each sum; all sublayers read the layer's input if "beside" (by one norm)
+            or "beside, apart" (by a norm each).
         scaled, gated: which terms of the residual sum constants multiply, and whether tanh of a
             parameter multiplies the output, as in `parts.residual`.
         dropout: what each output passes before the sum.
@@ -175,6 +176,7 @@ def mixture(
              "moe_top_k")  # fmt: skip
     numbers, choices = c.of_class(*number) or number, c.of_class(*names) or names
     part_sizes = {"E": c.size(*numbers), "f": width}
+    # the last call raises ModelError: neither configuration nor class says a number
     part_sizes["c"] = c.size_or_none(*choices) or chosen or c.size(*choices)
     if part_sizes["c"] > part_sizes["E"]:
         raise c.refused(f"a token cannot go through {part_sizes['c']} of {part_sizes['E']} experts")

@@ -40,7 +40,7 @@ def read(c: Configuration) -> Description:
     norm = parts.rms_norm(gain="")
     attending = attention(c, *bias, "gate", *turned, groups=n, **share)
     plain = block("layer", attending, part("gated FFN", ffn), norm=norm)
-    runs = [*_runs(c, high, low)]
+    runs = [*_runs(c, high, low)]  # ("L" or "H", `still`: "all" if no gradient passes, else "")
     # the weights of a stack are counted in its last run, if one has gradients the last of these
     ordered = sorted(range(len(runs)), key=lambda k: (runs[k][1] == "", k))
     owners = {runs[k][0]: k for k in ordered}.values()
@@ -55,6 +55,7 @@ def read(c: Configuration) -> Description:
             end = Sublayer(normed, joined)
             own[-1] = replace(own[-1], sublayers=(*own[-1].sublayers, end))
         layers += own
+    # the row that begins L is never trained ("weights"), wherever gradients pass
     start = Use("start of L", layer_rows.moved(), fixed=runs[0][1] or "weights")
     found = decoder(
         c, "HrmText", layers, norm, {"f": c.size("intermediate_size")}, scaled=True,

@@ -42,6 +42,7 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     """
     refuse_blocks("DynamicCache", held.dtypes)
     tensors = [t for part in held.parts for t in _tensors(held, part, context, batch)]
+    # what a further token adds is the difference to the tensors after one token more
     grown = [t for part in held.parts for t in _tensors(held, part, context + 1, batch)]
     token = sum(t.bytes for t in grown) - sum(t.bytes for t in tensors)
     says, names = [], {tensor.name for tensor in tensors}

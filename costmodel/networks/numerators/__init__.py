@@ -132,7 +132,7 @@ def compared(figures: Figures) -> Iterator[Compared]:
         found = []
         for term, number in exact.items():
             counted = int(terms[term] * figures.tokens)
-            # the difference is less than a third of the exact count, plus one in `tokens`
+            # less than number/3 + number/tokens, which biases and an addition a sum explain (`why`)
             close = abs(counted - number) * 3 * figures.tokens < number * (3 + figures.tokens)
             why = numerator.why(term, counted > number, close) if counted != number else ""
             found.append(Difference(term, counted, number, why))

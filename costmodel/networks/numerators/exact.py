@@ -63,6 +63,7 @@ def split(graph: Graph, use: Use) -> Split:
             if phase == "training":
                 pairs = pairs + tally.get("mul", Exact())
     names = matrices(system)
+    # additions to gradient rows of chosen matrices (experts), which are no equations of `system`
     weights = sum((n for name, n in own.scattered.items() if name in names), weights)
     return Split(weights, joining, pairs)
 

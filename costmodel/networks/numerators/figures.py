@@ -121,11 +121,13 @@ class Figures:
         tokens. A head's weights are the matrices that it multiplies, also if they are tied."""
         rows: dict[Use, int | None] = {}
         recurrent: set[Use] = set()
+        # any element type does: rows are read here, and no bytes
         for held in Holding(self.network, Dtypes("int8"), self.tokens).parts:
             if held.role == "state":
                 recurrent.add(held.use)
             for array in held.arrays:
                 if held.role == "cache" and not array.convolved:
+                    # rows of earlier tokens, and the token's own
                     rows[held.use] = None if array.most is None else array.most + 1
         graph = graph_of(self.network, self.counting)
         for use in self.network.uses:

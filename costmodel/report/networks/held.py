@@ -177,6 +177,7 @@ class Report:
             total = self.held.weights + self.batch * self.held.at(self.context)
             fits = "fits" if total <= fitting.most else "does not fit"
             yield f"{asked} {fits}: it takes {total:,} B with the weights"
+        # the longest context tried: that of the network's table of positions, else 2**40
         if fitting.context == (self.held.longest or 2**40):
             yield f"every context up to {fitting.context:,} fits with a batch of {self.batch:,}"
         else:

@@ -12,6 +12,7 @@ def tables(found: Sequence[Compared], number: str) -> Iterator[Table]:
     """Yield two tables: a row for each formula for MFU with its operations beside the exact number,
     and a row for each term in which a formula differs from the exact operations; `number` ends the
     labels of the tables."""
+    # all formulas have the same exact terms beside them, and "6N" has a number for every network
     exact = sum(one.exact for one in next(f for f in found if f.differences).differences)
     columns = (
         Column("formula", "formula", numeric=False, names=True),
