@@ -101,7 +101,7 @@ class Rounds:
         self.chance.shuffle(order)
         found: dict[str, list[float]] = {name: [] for name in order}
         for name in (*order, *reversed(order)):
-            if name in self.failed:
+            if name in self.failed:  # in its first visit of this round
                 continue
             try:
                 found[name].append(self.visits[name]())

@@ -112,6 +112,7 @@ def filled_bags(call: Call) -> int:
     remedy = "; ids with two axes, or offsets that follow from sizes, are counted"
     starts = call.values(call.tensor("offsets"), "the number of filled bags", remedy).tolist()
     rows, padding = call.tensor("indices"), call.arguments["padding_idx"]
+    # offsets may have the end of the last bag as a last entry, which begins no bag
     bags = list(zip(starts, [*starts[1:], rows.numel()], strict=True))[: call.output.shape[0]]
     if padding < 0:
         return sum(start < end for start, end in bags)

@@ -155,7 +155,7 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
             used, f"failed while a CUDA graph was captured: {first_reason(error)}"
         ) from error
     try:
-        fill_with_nan(result)
+        fill_with_nan(result)  # a replay that leaves an entry unwritten then differs
         replay()
         used.probe()
     except Exception as error:

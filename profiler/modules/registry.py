@@ -378,7 +378,7 @@ def _construct(
     if "h" in sizes and "h" not in taken and not takes_all:
         raise ValueError(
             f"{implementation.mixer} {implementation.name} takes no head width h: its heads are "
-            f"d/n wide"
+            f"d/n wide: leave out h"
         )
     if missing:
         raise ValueError(

@@ -359,7 +359,9 @@ class ChunkedSums(RunningSums):
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
         """(reads (b, n, s, h), weights (b, n, s)) of all rows: each row's pairs within its chunk,
         plus the sums over earlier chunks, which are running sums over the complete chunks."""
-        groups = by_chunk(self.C, q, k, v)
+        groups = by_chunk(
+            self.C, q, k, v
+        )  # (q, k, v) of the complete chunks, then of a shorter one
         own = [_read_chunk(*group) for group in groups]
         reads, weights = (in_turn(parts) for parts in zip(*own, strict=True))
         if q.shape[2] < self.C:

@@ -149,7 +149,9 @@ class Twin(nn.Module):
         for tokens and their segments (b, s), and an encoder's tokens `source` (b, e). Raises
         TwinError: no head, wrong shapes, or sequences longer than the positions."""
         if self.head == "none":
-            raise TwinError(f"{self.name} has no head, and so no cross-entropy")
+            raise TwinError(
+                f"{self.name} has no head, and so no cross-entropy: call it for its rows"
+            )
         given = self(tokens, source, segments)
         if self.probabilities:
             return loss_of_probabilities(given, targets)
@@ -164,7 +166,10 @@ class Twin(nn.Module):
                 beyond the positions.
         """
         if self.head != "vocabulary":
-            raise TwinError(f"{self.name} has no head over the vocabulary: it generates no tokens")
+            raise TwinError(
+                f"{self.name} has no head over the vocabulary: it generates no tokens: call it on "
+                f"whole sequences"
+            )
         for module in self.stack.modules():
             if why := getattr(module, "stepless", ""):
                 raise TwinError(f"{self.name} generates no tokens: {why}")

@@ -570,6 +570,7 @@ def _of_token(case: ModuleCase, form: str, token: int, sample: int) -> Blame:
     values, tokens = executed(case.mixer, form, case.arrays(sample), case.sizes)
     own = _part(values, tokens, token + 1)
     equations = case.mixer.forms[form].equations
+    # held chunk by chunk, an array has other axes than `Other`, which evaluates it as declared
     chunked = any(own[e.name].ndim > len(e.array.shape) for e in equations)
     other = None if chunked else Other(case, form, sample, token + 1, tokens)
     return first_unseen(case.mixer, form, own, recorder, other)

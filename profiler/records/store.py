@@ -73,7 +73,10 @@ def write_line(handle: int, data: bytes, path: str | os.PathLike[str]) -> None:
     written = os.write(handle, data)
     os.fsync(handle)
     if written != len(data):
-        raise StoreError(f"cannot write {path}: {written} of {len(data)} bytes fitted on the disk")
+        raise StoreError(
+            f"cannot write {path}: {written} of {len(data)} bytes fitted on the disk: free some "
+            f"space"
+        )
 
 
 CUT = b" (cut off)"

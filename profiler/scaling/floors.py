@@ -153,6 +153,7 @@ def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) ->
     for value in values:
         launches = [floor for floor in floors if floor.name == LAUNCHES]
         work = [floor for floor in floors if floor.name != LAUNCHES]
+        # launches overlap with work, whose floors add up: the larger of both explains the value
         longest = max((launches, work), key=lambda group: sum(f.at[value.size] for f in group))
         together = sum(f.at[value.size] for f in longest)
         if value.low <= NEAR * together:

@@ -171,7 +171,8 @@ class GridStudy:
             if absent := [x for x in ("d", "l") if x not in record.sizes]:
                 raise StudyError(
                     f"{source}: record {record.id[:8]} ({record.mixer}) has no size "
-                    f"{' and no size '.join(absent)}, which every record of this study has"
+                    f"{' and no size '.join(absent)}, which every record of this study has: give a "
+                    f"file of costmodel study {self.name} -o FILE.jsonl"
                 )
         kind = kind_of(own)
         own.sort(key=self.place)

@@ -87,7 +87,10 @@ def kind_of(records: Sequence[Measurement]) -> str:
     kinds = sorted({record.kind for record in records})
     if len(kinds) != 1:
         there = " and ".join(kinds) or "none"
-        raise StudyError(f"a page needs records of one kind of device, and these are of {there}")
+        raise StudyError(
+            f"a page needs records of one kind of device, and these are of {there}: give each kind "
+            f"a file of its own"
+        )
     return kinds[0]
 
 

@@ -119,6 +119,7 @@ def run(
         return in_fresh_processes(lambda: Team(starts, wanted=lambda point: True), blocks, note)
 
     def again(blocks: Sequence[Block], note: Note) -> Outcomes:
+        """Time points once more, in fresh processes, for an interval over processes."""
         assert further is not None
         return in_fresh_processes(lambda: Team(further, wanted=lambda point: True), blocks, note)
 

@@ -575,7 +575,7 @@ class FormulaSearch:
                 raise TraceError(
                     f"{samples.target.name} cannot be traced: "
                     f"at {listed_sizes(samples.named(point))} it does something else each time "
-                    f"it runs: {changed}"
+                    f"it runs: {changed}: trace a version without random choices"
                 )
 
     def at_multiples(self, base: Point) -> Point:

@@ -208,7 +208,10 @@ class Campaign:
                 found = attempt()
             except CounterFault as fault:
                 if not left:
-                    raise SensorError(f"{fault}; {ATTEMPTS} attempts failed in a row") from None
+                    raise SensorError(
+                        f"{fault}; {ATTEMPTS} attempts failed in a row: costmodel "
+                        f"doctor tells which sensors work"
+                    ) from None
                 self.discarded.append(str(fault))
                 continue
             if not left or not again(found):
