@@ -196,7 +196,7 @@ def rows_of(
             for name, each in run.items()
         }
     candidates = {name: Candidate(records) for name, records in timed.items()}
-    most: dict[int, int] = {}  # process -> the rounds of a candidate that missed none
+    most: dict[int, int] = {}  # process -> the largest number of rounds of a candidate
     for each in candidates.values():
         for process, taken in each.rounds.items():
             most[process] = max(most.get(process, 0), len(taken))

@@ -221,8 +221,8 @@ class Board:
         """Two lists of NVML's entries of processes on the board: of this process (`own`: its id),
         and of others.
 
-        In a container NVML lists the process ids of the host. SensorError if the own id is missing
-        from the list, as this process cannot be told from the others then.
+        In a container NVML lists the process ids of the host. SensorError if the list has other
+        ids alone, as this process cannot be told from the others then; an empty list is accepted.
         """
         number, listed = os.getpid() if own is None else own, self.processes()
         mine = [process for process in listed if process.pid == number]

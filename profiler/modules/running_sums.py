@@ -359,9 +359,8 @@ class ChunkedSums(RunningSums):
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
         """(reads (b, n, s, h), weights (b, n, s)) of all rows: each row's pairs within its chunk,
         plus the sums over earlier chunks, which are running sums over the complete chunks."""
-        groups = by_chunk(
-            self.C, q, k, v
-        )  # (q, k, v) of the complete chunks, then of a shorter one
+        # (q, k, v) of the complete chunks, then of a shorter last one
+        groups = by_chunk(self.C, q, k, v)
         own = [_read_chunk(*group) for group in groups]
         reads, weights = (in_turn(parts) for parts in zip(*own, strict=True))
         if q.shape[2] < self.C:

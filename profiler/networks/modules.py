@@ -248,7 +248,8 @@ def gated_ffn(
 ) -> Tensor:  # fmt: skip
     """The activation of one map (the gate) times another map, mapped back. `sparse`: the gate is
     what a row has above its mean plus some deviations, as in Gemma 3n; `normed`: the activation is
-    squared, and the product normed, as in BitNet; `clamped`: bounded gates, as in gpt-oss."""
+    squared, and the product normed, as in BitNet; `clamped`: bounded gates, as in gpt-oss, and no
+    other option. `bias` is not used: `linear` adds the biases that `p` has."""
     gate = linear(p, x, "W_gate", "b_gate")
     if clamped:
         hidden = bounded_gates(gate, linear(p, x, "W_up", "b_up"))

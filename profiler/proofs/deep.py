@@ -154,7 +154,7 @@ def deep_proofs(
     drawn = every[::thin]
     cheap = max(1, len(drawn) // CHEAP)
     plain = dict.fromkeys(Draw(one.sizes, one.b, one.train, one.layout) for one in drawn)
-    # in low precision a few draws are also tried after many calls, as errors may add up
+    # the draws in low precision, the first of them after many calls of the module
     few = [draw for draw in plain if _in_few_points(subject, draw)]
     often = [replace(draw, before=OFTEN) for draw in few if draw.sizes["l"] >= 2]
     small = [*often[:SEVERAL], *spread(few)]
@@ -723,7 +723,7 @@ def _proof_of_precision(
             return Proof(name, False, _reduced(draw, said, of_way, subject.mixer))
         elif draw in clear:
             compared.append(draw)
-        if refused and not compared:  # what refuses one call in this type refuses the others
+        if refused and not compared:  # refused before anything was compared: no draw follows
             break
     reasons = "; ".join(refused)
     if not compared:

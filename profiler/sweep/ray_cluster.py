@@ -95,7 +95,7 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
 
 def reach(address: str) -> None:
     """Raise ConnectionError if an address HOST:PORT accepts no connection, ValueError for a bad
-    port."""
+    port; an address without a port, such as `auto`, is not tried."""
     place = _PLACE.fullmatch(address)
     if place is None:
         return

@@ -310,8 +310,8 @@ class Along:
 
     def _period(self, dividend: Any, divisor: Any) -> Iterator[int]:
         """Yield the steps beside which a remainder may change: 1, k - 1 and k, for the first number
-        k of steps at which the divisor divides the dividend (for l % 4 at l = 5: 1, 2 and 3); nothing
-        if there is none, or unless the divisor is a number from 2 to `LONGEST`."""
+        k of steps at which the divisor divides the dividend (for l % 4 at l = 5: 1, 2 and 3);
+        nothing if there is none, or unless the divisor is a number from 2 to `LONGEST`."""
         if not divisor.is_Integer or not 1 < divisor <= LONGEST:
             return
         start, then = (int(self.at(dividend, k)) for k in (0, 1))

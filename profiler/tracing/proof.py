@@ -163,7 +163,7 @@ def lowest_sizes(samples: SizeSamples, polys: Mapping[Quantity, Poly], base: Poi
     wrong = first_failures(samples, polys, samples.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
     least = list(base)
-    bound = samples.bound()  # from `NEAR` down to 1, as long as formulas hold
+    bound = samples.bound()  # letters of the case's conditions: together, from `NEAR` down
     for near in range(NEAR if bound else 0, 0, -1):
         corner = [p for p in corner_points(samples, base, near) if samples.runs(p)]
         if broken := next(iter(first_failures(samples, kept, corner).values()), None):

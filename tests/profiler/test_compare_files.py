@@ -251,7 +251,10 @@ def test_failed_measurements_are_told_and_no_partners(tmp_path: Path) -> None:
         (["a.jsonl"], "holds no rounds of costmodel compare -o or of a sweep: give two files"),
         (["a.jsonl", "a.jsonl"], "a.jsonl is given twice"),
         (["a.jsonl", "b.jsonl", "b.jsonl"], "b.jsonl is given twice"),
-        (["a.jsonl", "b.jsonl"], r"no point has a reading in both files: a.* has .* b.* has"),
+        (
+            ["a.jsonl", "b.jsonl"],
+            r"no point has a reading in both files: a.* has .* b.* has .*: measure the same points",
+        ),
     ],
 )
 def test_files_that_cannot_be_compared(tmp_path: Path, names: list[str], said: str) -> None:

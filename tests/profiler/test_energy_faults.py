@@ -184,7 +184,7 @@ def test_counter_that_goes_down_again_and_again_fails(board: Simulated) -> None:
         board.call("sim_counter_event", board.started_ns + second * 10**9, 0.0, 1)
     reason = refused(estimated(board, Busy(board)))
     assert "the energy counter went down" in reason
-    assert "2 attempts failed in a row" in reason
+    assert "2 attempts failed in a row: costmodel doctor tells" in reason
 
 
 # The second opinion.

@@ -277,7 +277,7 @@ def test_generation_uses_no_forward_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     ("network", "reason"),
     [
         (small("encoder"), r"self-attention\+bidirectional: not causal: an output depends on"),
-        (small("bert-base"), "has no head over the vocabulary: it generates no tokens"),
+        (small("bert-base"), "it generates no tokens: call it on whole sequences"),
         (small("simpletron-classification"), "has no head over the vocabulary"),
         (small("decoder", mixers=("self-attention", "self-attention+bidirectional")), "not causal"),
     ],
@@ -525,7 +525,7 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),
     "no head": (
         lambda: twin(small("bert-base")).loss(drawn((1, 3), 11), drawn((1, 3), 11)),
-        "bert-base has no head, and so no cross-entropy",
+        "bert-base has no head, and so no cross-entropy: call it for its rows",
     ),
     "implementation": (
         lambda: twin(small("gpt-2"), implementation="spda"),

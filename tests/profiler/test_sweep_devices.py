@@ -52,7 +52,7 @@ def test_one_board_is_the_one_that_torch_numbers_so() -> None:
     """NVML and CUDA may order boards differently, so that its number names it, not a UUID."""
     assert names("cuda:1") == ["1"]
     assert names("cuda:1", "GPU-bbbb,GPU-aaaa") == ["GPU-aaaa"]
-    with pytest.raises(MeasureError, match="there is no 'cuda:2': torch finds 2 GPUs"):
+    with pytest.raises(MeasureError, match="torch finds 2 GPUs: use cuda:0 or cuda:1"):
         names("cuda:2")
 
 

@@ -173,7 +173,7 @@ def test_a_gpu_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_name("cuda:1") == "cuda:1"
-    with pytest.raises(MeasureError, match="there is no 'cuda:2': torch finds 2 GPUs"):
+    with pytest.raises(MeasureError, match="torch finds 2 GPUs: use cuda:0 or cuda:1"):
         device_name("cuda:2")
 
 

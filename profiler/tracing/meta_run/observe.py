@@ -311,8 +311,8 @@ def differentiable(results: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """A context without the garbage collector, which would free tensors at arbitrary moments;
-    collects afterwards."""
+    """A context without the garbage collector, which would free tensors at arbitrary moments; if
+    the collector was on, it collects young objects afterwards."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -158,7 +158,7 @@ def test_a_letter_that_the_module_takes_is_a_size() -> None:
         ("os:getcwd", "l,d", "width=1", "takes no 'width' (--let) and no other size"),
         ("torch.nn:Identity", "l,d", "n", "expected NAME=FORMULA"),
         ("torch.nn:Identity", "l,d", "d=4", "given twice"),
-        ("torch.nn:Identity", "l", "d=n*h", "is not among the sizes"),
+        ("torch.nn:Identity", "l", "d=n*h", "is not among the sizes: add it to --over"),
         ("torch.nn:Identity", "l", "d=1/2", "expected a positive whole number"),
         ("fractions:Fraction", "l,d", "", "expected a torch.nn.Module"),
         (
