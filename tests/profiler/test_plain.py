@@ -277,7 +277,7 @@ REFUSED = {
     "ones": "own.py:ones does not say which sizes it takes: ",
     "Plian": "own.py has no 'Plian': did you mean 'Plain'?",
     "Plain --impl own.py:Two": (
-        "own.py:Plain has no equations, so own.py:Two cannot implement them: name own.py:Two in place"
+        "own.py:Plain has no equations, so own.py:Two cannot implement them: name own.py:Two"
     ),
     "Plain --impl fft": "no implementation 'fft': Plain has module, and a class of your own is giv",
 }

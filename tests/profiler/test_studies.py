@@ -398,7 +398,7 @@ def test_records_of_others_make_no_page() -> None:
     with pytest.raises(StudyError, match="holds no measurement of self-attention, she"):
         EXTRACTORS.page(along_l("linear-attention", "recurrent", LENGTHS, float), "runs.jsonl")
     mixed = [*extractor_records({}), *extractor_records({}, device="cuda")]
-    with pytest.raises(StudyError, match="one kind of device.*: give each kind a file"):
+    with pytest.raises(StudyError, match=r"one kind of device.*: give each kind a file"):
         EXTRACTORS.page(mixed, "runs.jsonl")
 
 
