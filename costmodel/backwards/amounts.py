@@ -49,7 +49,9 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
         raise SizeError(f"{lead}, got '{shortened(said)}'")
     sign, digits, power, unit = found.groups()
     if sign == "-":
-        raise SizeError(f"{name}: a limit is not negative, got '{shortened(said)}'")
+        raise SizeError(
+            f"{name}: a limit is not negative, got '{shortened(said)}': expected 0 or more"
+        )
     units = BYTES if in_bytes else THOUSANDS
     if unit not in units:
         raise SizeError(_unit_refused(lead, unit, units, said))

@@ -212,6 +212,7 @@ def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
     unbounded = beyond is None and all(line.constant(x) for q in found.values() for x in q.terms)
     shown = line.sizes(last or line.values[0])
     after = {} if beyond is None else line.sizes(beyond)
+    # the limits that the first size beyond exceeds; none where weights end there (`_end`)
     by = tuple(name for name in most if beyond and found[name].at(after) > most[name])
     kinks = [kink for name in found for kink in _kinks(line, name, found[name])]
     return Budget(

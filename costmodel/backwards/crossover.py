@@ -300,7 +300,9 @@ class Crossover:
         if all(len(one.least) == len(self.names) for one in found):
             names = " and ".join(self.names)
             same = f"the same {self.figure.name} at every {self.over}"
-            raise Unanswered(f"{names} never differ: they have {same} that fits")
+            raise Unanswered(
+                f"{names} never differ: they have {same} that fits: choose another figure"
+            )
         return tuple(found)
 
     @property
@@ -320,7 +322,7 @@ class Crossover:
             if apart.is_zero:
                 raise Unanswered(
                     f"{one} and {two} never differ: they have the same {self.figure.name} at "
-                    "every size"
+                    "every size: choose another figure"
                 )
             for name, other, difference in ((one, two, apart), (two, one, apart * -1)):
                 found.append(Cheaper(name, other, self._cases(difference)))

@@ -89,7 +89,7 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
         value = cost.at(line.sizes(line.values[0]))
         raise Unanswered(
             f"{figure.name} of {case.mixer.name} does not depend on {letter}: it is {value:,} at "
-            f"every {letter}, and {target:,} for {other.mixer.name}"
+            f"every {letter}, and {target:,} for {other.mixer.name}: vary another size"
         )
     # parameters (`always`) have a value also where t is beyond a table of positions
     outside = Quantity((Exact(), *([] if figure.always else uncovered(case.about))))

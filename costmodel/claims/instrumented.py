@@ -40,6 +40,7 @@ def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> 
     if asked is None or claim.model or not claim.mixer or interpretation.parsed_convention.peer:
         return None
     mixer = mixer_of(claim.mixer)
+    # one sequence is executed, and its operations are counted b times
     whole = completed(mixer, {k: v for k, v in sizes.items() if k != "b"})
     if whole is None:
         return None

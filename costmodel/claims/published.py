@@ -259,6 +259,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
     try:
         with limited():
             finding, name, found = _finding_and_verdict(claim, known)
+            # only a claim that is right nowhere may mean the default sizes without saying so
             somewhere = finding.compared is not None and finding.compared.equal_where
             wrong = name == "disagrees" and not somewhere and not found
             if wrong and (needed := claim.sizes_left_open()):

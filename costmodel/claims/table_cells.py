@@ -79,8 +79,8 @@ def of_csv(text: str) -> Iterator[Cell]:
 
 
 def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
-    """Yield the cells of every table of a LaTeX file, row by row; empty cells and `--` are left
-    out.
+    """Yield the cells of every table of a LaTeX file, row by row; left out are empty cells, `--`,
+    and rows with more or fewer cells than headings, such as one of a \\multicolumn.
 
     The phase follows from the beginning of the caption (`CAPTIONS`), which also holds for a table
     without a caption behind it. Sizes come from the caption (`$l = 128$`) and from columns with a
@@ -88,6 +88,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
     """
     text = re.sub(r"(?<!\\)%.*", "", text)  # comments
     text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
+    # a cell of several lines becomes one line
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
     sizes: dict[str, dict[str, int]] = {}
     labels: dict[str, str] = {}

@@ -84,11 +84,11 @@ def described(
     if ignored and config is None:
         raise ModelError("--ignore is about fields of a configuration: name a config.json")
     found = huggingface.read(config, ignored) if config is not None else preset(name or "")
+    # the fields again, for the type of model and the quantisation, which choices do not have
     file = huggingface.configuration(config, ignored) if config is not None else None
     method = huggingface.quantised(file) if file and "quantization_config" not in ignored else ""
     if isinstance(found, Choices):
         made = description(changed(found, changes))
-        # choices do not say of which type of model they were read
         kind = file.fields["model_type"] if file else ""
         return replace(made, model_type=kind, quantised=method)
     if typed := [choice for choice, value in changes.items() if value is not None]:
@@ -197,6 +197,8 @@ def exchanged(
     lost: Mapping[str, Poly] = next(
         (s.part.sizes for block in blocks for s in block.sublayers if s.part.mixer.base == old), {}
     )
+    # sizes of the lost part, and defaults of letters that only the new mixer has; a letter that
+    # mixers share (`LETTERS`) and the lost part lacks is left to the network
     own: dict[str, object] = {
         x: lost[x] if x in lost else mixer.letter(x).default
         for x in mixer.letters
@@ -275,7 +277,7 @@ def with_adapters(described: Description, typed: str | None) -> Description:
         for use in named:
             if {**entries_read(use.mixer)} != {**parameters(use.mixer).arrays}:
                 raise ModelError(f"--adapter '{pattern}': the maps of {use.label} are chosen for "
-                                 f"each token, and take no adapter here")  # fmt: skip
+                                 f"each token, and take no adapter: leave them out")  # fmt: skip
             if use.adapters:
                 raise ModelError(f"--adapter '{pattern}': an earlier pattern names {use.name} too: "
                                  f"name each part in one pattern")  # fmt: skip

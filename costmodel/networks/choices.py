@@ -159,18 +159,21 @@ class Choices:
         smoothing, a tied head."""
         if self.head == "classes" and self.kind != "encoder":
             raise ModelError(f"{self.name}: a classifier (head classes) stands on an encoder, "
-                             f"this is of kind {self.kind}")  # fmt: skip
+                             f"this is of kind {self.kind}: choose head vocabulary")  # fmt: skip
         if self.pooler and self.kind != "encoder":
             raise ModelError(f"{self.name}: a pooler stands on an encoder, this is of kind "
-                             f"{self.kind}")  # fmt: skip
+                             f"{self.kind}: leave out the pooler")  # fmt: skip
         if self.towers > 1 and self.head != "classes":
-            raise ModelError(f"{self.name}: {self.towers} towers need a classifier (head classes)")
+            raise ModelError(f"{self.name}: {self.towers} towers need a classifier (head classes): "
+                             f"choose 1 tower")  # fmt: skip
         if self.smoothing and self.output != "scores":
             raise ModelError(f"{self.name}: label smoothing is written for output scores, this is "
-                             f"'{self.output}'")  # fmt: skip
+                             f"'{self.output}': leave out smoothing")  # fmt: skip
         if self.tied and self.head != "vocabulary":
-            raise ModelError(f"{self.name}: only a head over the vocabulary is tied to the "
-                             f"embedding, this one is '{self.head}'")  # fmt: skip
+            raise ModelError(
+                f"{self.name}: only a head over the vocabulary is tied to the embedding, this one "
+                f"is '{self.head}': choose tied=False"
+            )
 
     @property
     def formulas(self) -> dict[str, Poly]:
@@ -192,8 +195,10 @@ class Choices:
                     "in sizes"
                 ) from None
             if inside := sorted(poly.letters & {*self.widths}):
-                raise ModelError(f"{self.name}: the width {letter} = {text} names {inside[0]}, "
-                                 f"which follows from other sizes itself")  # fmt: skip
+                raise ModelError(
+                    f"{self.name}: the width {letter} = {text} names {inside[0]}, which follows "
+                    "from other sizes itself: put in its formula"
+                )
             found[letter] = poly
         return found
 

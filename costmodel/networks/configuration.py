@@ -191,7 +191,7 @@ class Configuration:
         given counts; ModelError for any other value, or none."""
         found = self.size_or_none(*names)
         if found is None:
-            raise self.refused(f"the size '{names[0]}' is missing")
+            raise self.refused(f"the size '{names[0]}' is missing: add the field")
         return found
 
     def size_or_none(self, *names: str) -> int | None:

@@ -600,6 +600,7 @@ def longest_in_order(
     number = Poly.atom("L") if layers is None else Poly.of(layers)
     again = None if layers is None else repetition(network, layers)
     few = again.few if again else layers or 2 * ENDS
+    # `longest` keeps one path of several
     (walk,) = _paths(schedule(network, few), stage, recompute, rules)
     blocks = _folded([*_layer_by_layer(walk.steps, passed)])
     further = number - few

@@ -528,6 +528,7 @@ def sizes_of(
     }  # fmt: skip
     parts = [(lead, *doc.listed(members)) for lead, members in groups.items() if members]
     line: Line = ("sizes: ", *doc.listed(parts, "; "))
+    # t, of one new token, may be given beside phases that have l alone
     lacking = [x for x in given if x not in letters and not (x == "t" and "l" in letters)]
     others = {x for m, _ in forms for phase in phases for x in letters_of(m, phase)}
     for what, named in (("mixers", {*lacking} - others), ("forms", {*lacking} & others)):

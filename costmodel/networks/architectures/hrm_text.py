@@ -80,7 +80,8 @@ def _runs(c: Configuration, high: int, low: int) -> Iterator[tuple[str, str]]:
 
 
 def _run(plain: Block, weights: str, stack: str, still: str, owner: bool) -> Block:
-    """Make a run of a layer with the parameters `weights`, which are counted in the run `owner`."""
+    """Make a run of a layer of `stack` with the parameters named `weights`, which are counted here
+    if this run is the `owner`; `still`: "all" if no gradient passes, else ""."""
 
     def change(use: Use) -> Use:
         names = () if owner else parameters(use.mixer).arrays

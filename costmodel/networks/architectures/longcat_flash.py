@@ -42,6 +42,7 @@ def read(c: Configuration) -> Description:
     last = replace(last, part=joined, makes=(made, replace(last.part, writes="FFN")))
     layer = replace(layer, sublayers=(first, beside, other, last))
     idle = c.number("zero_expert_num")
+    # the maps to gate and up, 2 * width rows of d channels, of each idle expert of each layer
     rows = Poly.of(2 * idle * width * number) * Poly.atom("d")
     return decoder(
         c, "LongcatFlash", [layer] * number, norm, {"f": f},

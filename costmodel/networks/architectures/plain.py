@@ -400,7 +400,7 @@ class Plain:
             usual = self.kinds or (lambda c, k, number: FULL)
         else:
             near = "sliding_window" in c.defaults and c.size_or_none("sliding_window")
-            near = near and "layer_types" not in c.defaults
+            near = near and "layer_types" not in c.defaults  # such a class lists its windows
             usual = self.kinds or (lambda c, k, number: NEAR if near else FULL)
         if "layer_types" not in c.defaults:
             return [usual(c, k, number) for k in range(number)]

@@ -238,6 +238,7 @@ def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
         if (request.symbolic and "L" not in given) or "L" in request.kept:
             network(replace(described, sizes={}))  # raises the ModelError
         given.setdefault("L", (LETTERS["L"].default or 1,))
+    # layers of several kinds are built at the first L, for the letters of the network
     sample = {"L": listed(given).get("L", (1,))[0]} if described.patterned else {}
     letters = letters_of(network(described, **sample), phase)
     letters = tuple(x for x in LETTERS if x in letters or (x == "L" and described.patterned))
