@@ -60,6 +60,8 @@ CONDITIONS = {
     # two orders of the products of queries, keys and values: (n*l - d) * ((4*d - n)*l - d)
     "4*d*n*l**2 - n**2*l**2 - 4*d**2*l + d**2": "l > d/n",
     "(l - 2)*(l - d)": "l**2 - d*l + 2*d - 2*l > 0",
+    "d*ceil_log2(l)": "ceil_log2(l) > 0",  # 0 at l = 1
+    "d*2**l": "at every size",
 }
 """The last factor of the products, 2*d + l, l + d*n, (4*d - n)*l - d, is positive at every size."""
 
@@ -88,6 +90,8 @@ ZEROS = {
     "2*l - 3*d": "-3*d + 2*l = 0",
     "l**2 - d**2": "l = d",
     "4*d*n*l**2 - n**2*l**2 - 4*d**2*l + d**2": "l = d/n",
+    "d*ceil_log2(l)": "ceil_log2(l) = 0",
+    "d*ceil_log2(l) - 3*ceil_log2(l)": "ceil_log2(l)*d - 3*ceil_log2(l) = 0",  # l = 1 or d = 3
 }
 
 

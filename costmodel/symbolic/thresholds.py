@@ -133,18 +133,24 @@ def where_zero(p: Poly) -> Condition:
         if (found := _affine(p, letter)) is not None:
             slope, rest = found
             for sign in (1, -1):
-                # a product of sizes with the factor 1, which is never 0
-                if [*(slope * sign).terms.values()] == [1]:
+                # a product, with the factor 1, of sizes and functions that are never 0
+                if [*(slope * sign).terms.values()] == [1] and all(map(_is_never_0, slope.atoms)):
                     return Condition(Bound(letter, "=", -rest * sign, slope * sign).written(TEXT))
     return Condition(f"{p} = 0")
 
 
+def _is_never_0(atom: str) -> bool:
+    """Whether an atom is a size, or a function that is proven to be at least 1 at all sizes."""
+    return not isinstance(atom, Fn) or nonnegative(Poly.atom(atom) - 1)
+
+
 def primitive(p: Poly) -> Poly:
     """The polynomial divided by its positive common factors: a number, such that coprime whole
-    coefficients remain, and powers of sizes. The sign stays: 6*d*l - 4*d gives 3*l - 2."""
+    coefficients remain, and powers of sizes and of functions that are proven to be positive. The
+    sign stays: 6*d*l - 4*d gives 3*l - 2. ceil_log2(l), which is 0 at l = 1, stays."""
     if not p.terms:
         return p
-    atoms = {atom for monomial in p.terms for atom, _ in monomial}
+    atoms = {atom for monomial in p.terms for atom, _ in monomial if _is_never_0(atom)}
     lowest = Poly.of(1)
     for atom in atoms:
         lowest = lowest * Poly.atom(atom) ** min(dict(m).get(atom, 0) for m in p.terms)
