@@ -249,7 +249,8 @@ def test_all_questions_of_squares_by_hand() -> None:
     with pytest.raises(Unanswered) as raised:
         cm.count(m, "backward", loss="cross-entropy")
     assert str(raised.value) == (
-        "loss cross-entropy needs an output with 2 axes, and y of squares has 1"
+        "loss cross-entropy needs an output with 2 axes, and y of squares has 1: "
+        "expected loss squared-error"
     )
 
 

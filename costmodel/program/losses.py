@@ -128,9 +128,10 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
     """
     loss, output = BY_NAME[name], system.mixer.role("output")
     if loss.axes not in (None, len(output.shape)):
+        others = [x for x, other in BY_NAME.items() if other.axes in (None, len(output.shape))]
         raise Unanswered(
             f"loss {name} needs an output with {loss.axes} axes, and {output.name} of "
-            f"{system.mixer.name} has {len(output.shape)}"
+            f"{system.mixer.name} has {len(output.shape)}: expected loss {' or '.join(others)}"
         )
     written = loss.written(output.shape, rewrites)
     mixer: Mixer = copy.copy(system.mixer)

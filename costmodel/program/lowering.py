@@ -232,9 +232,9 @@ def _dense(system: System) -> System:
 def _over_own_rows(
     loop: Sequence[Equation], wide: Mapping[str, Index]
 ) -> Iterator[tuple[Equation, Mapping[Index, Index]]]:
-    """Yield each equation of a loop with the indices of its sums over rows of the loop, index ->
-    index from the first row of `wide` on, which keeps its upper bounds: a row further on has not
-    been computed."""
+    """Yield (equation of a loop, {index of a sum over rows of the loop: the index from the first
+    row of its range in `wide` on}); the upper bounds stay, such as j <= i - 1, as rows further
+    on have not been computed."""
     arrays = {equation.array for equation in loop}
     for equation in loop:
         over = (

@@ -47,11 +47,11 @@ EVERYWHERE: Places = (frozenset(),)
 
 @cache
 def may_be_empty(equation: Equation) -> bool:
-    """Whether some reduction of an equation is not proven to have a term at every point, as the sum
-    over j in 2..i has none at i = 1, or a bracket (a value under a condition) of the equation has
-    no value where the condition fails. False spares the callers all other tests for empty sums.
-    Nodes are asked that can be empty by themselves: reductions, unless each range has a value, and
-    brackets without an alternative."""
+    """Whether an equation may have an empty sum: a reduction that is not proven to have a term at
+    every point (the sum over j in 2..i has none at i = 1), or a bracket (a value under a condition)
+    without a value where the condition fails. False spares the callers all other tests for empty
+    sums. Nodes are asked that can be empty by themselves: reductions, unless each range has a
+    value, and brackets without an alternative."""
     for part, over in walk(equation.value):
         if RULES[type(part)] in (_always, both, _either, _inside):
             continue  # empty only where operands are
