@@ -55,7 +55,8 @@ def main() -> int:
     found, details = passed(asked.record), list[str]()
     for file in files():
         if file not in found or not (asked.missing or found[file].startswith(f"{commit}: ")):
-            words = ("-m", "pytest", "--grid", "-q", "--no-header", *asked.pytest, file)
+            limit = ("-o", "faulthandler_timeout=3600")  # a case here may outlast the suite's limit
+            words = ("-m", "pytest", "--grid", "-q", "--no-header", *limit, *asked.pytest, file)
             ran = subprocess.run(
                 [sys.executable, *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
             )
