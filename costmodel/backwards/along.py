@@ -140,12 +140,13 @@ class Along:
         proven, or if the values are no range."""
         if not isinstance(self.values, range):
             return False
+        # the condition of the sizes from the last on, as a polynomial that is 0 or more there
         beyond = frozenset({Poly.atom(self.letter) - self.values[-1]})
         given = {letter: Poly.of(value) for letter, value in self.given.items()}
         given |= dict.fromkeys(self.equal, Poly.atom(self.letter))
         for guards, poly in term.substitute(given).pieces:
             if any(implied(beyond, -guard - 1) for guard in guards):
-                continue
+                continue  # a condition fails at all these sizes: the case adds nothing
             formula = simplified_where(poly, beyond)
             if self.letter in formula.letters or not implied_all(beyond, guards):
                 return False

@@ -394,7 +394,7 @@ class Crossover:
         beyond = [] if self._beyond.terms[0].is_zero else [self._beyond, NOTHING]
         found = line.solved([*self.quantities, *beyond], self._least)
         if isinstance(self.domain, range):
-            apart = self.domain.step
+            apart = self.domain.step  # 16, say: a step of 32 is every second size that fits
             parts = [Stretch(a, b, least, step // apart) for (a, b, step), least in found]
             yield from _blocks(parts, apart)
             return

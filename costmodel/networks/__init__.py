@@ -286,8 +286,8 @@ def with_adapters(described: Description, typed: str | None) -> Description:
 
 
 def _with_adapter(made: Mapping[Use, tuple[Mixer, frozenset[str]]], use: Use) -> Use:
-    """A copy of the part with the mixer and adapters that `made` has for it; else the part. Where
-    another such part has all its parameters, the adapters are those of that part too."""
+    """A copy of the part with the mixer and adapters that `made` has for it; else the part. A part
+    whose parameters are all counted at another such part shares that part's adapters too."""
     if use not in made:
         return use
     mixer, names = made[use]

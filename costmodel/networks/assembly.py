@@ -65,6 +65,7 @@ class _Placing:
             formulas = self.described.formulas
             own = {x: poly.substitute(formulas) for x, poly in first.sizes.items()}
             towers = self.described.towers if stack is not None else 1
+            # layers that share are equal: `same` has the part's places in one, such as two norms
             copies = number if sets is None else Poly.of(sets * len(same))
             placed = replace(
                 first, runs=number * towers, copies=copies, sizes={**formulas, **own}

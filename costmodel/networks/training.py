@@ -99,6 +99,7 @@ class Graph:
                 of this part; Unsupported: an equation whose gradient is not derived.
         """
         if peer := self.counting.convention.peer:
+            # tools see whole tensors, masked pairs included
             system = system_of(use.mixer, use.form_under(self.rewrites), ("dense",), "training")
             given = self.given(use)
             fixed = {array for array in use.mixer.arrays.values() if array.name in given}
@@ -236,14 +237,14 @@ def linear_in_layers(
     """
     again = None if network.layers is None else repetition(network, network.layers)
     if network.layers is not None and again is None:
-        few, more, beside = network.layers, network.layers, Poly()
+        few, more, beyond = network.layers, network.layers, Poly()
     elif again is not None:
-        few, more, beside = again.few, again.more, Poly.of(again.times)
+        few, more, beyond = again.few, again.more, Poly.of(again.times)
     else:
-        few, more, beside = 1, 2, L - 1
+        few, more, beyond = 1, 2, L - 1
     one, two = (tally(schedule(network, layers)) for layers in (few, more))
     times = {
-        key: Poly.of(one.get(key, 0)) + beside * (two.get(key, 0) - one.get(key, 0))
+        key: Poly.of(one.get(key, 0)) + beyond * (two.get(key, 0) - one.get(key, 0))
         for key in {**one, **two}
     }
     return {key: (number, key[1] * number) for key, number in times.items() if number.terms}

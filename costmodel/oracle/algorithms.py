@@ -319,9 +319,9 @@ def argmax(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[i
 
 
 def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions of the `kept` largest entries, in descending order, by a knockout tournament
-    for each, which waits until the previous winner is masked; 0 (`NOWHERE`) for each position if
-    no entry is left. `made` tallies the comparisons."""
+    """The positions of the `kept` largest of one entry or more, in descending order, by a knockout
+    tournament for each, which waits until the previous winner is masked; 0 (`NOWHERE`) for each
+    position if no entry is left. `made` tallies the comparisons."""
     found: list[int] = []
     left = list(entries)
     for _ in range(kept):
@@ -334,9 +334,9 @@ def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[in
 
 
 def sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions in ascending order of their entries, by a bitonic network, whose comparisons
-    `made` tallies. The network is padded to a power of two with entries larger than all others.
-    `kept` is not used: all selections take it."""
+    """The positions in ascending order of their entries, one at least, by a bitonic network, whose
+    comparisons `made` tallies. The network is padded to a power of two with entries larger than all
+    others. `kept` is not used: all selections take it."""
     lines = _padded(entries)
     run = 2
     while run <= len(lines):

@@ -89,7 +89,7 @@ def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
     between = None
     if own:
         between = Use("norm, of the adapter", parts.layer_norm())
-    elif again:
+    elif again:  # the first norm in order counts the parameters, the second shares them
         one = replace(edge, mixer=parts.layer_norm(repeated=True))
         two = replace(one, shared=frozenset({"gain_R", "offset_R"}))
         edge, between = (one, two) if ffn.before else (two, one)

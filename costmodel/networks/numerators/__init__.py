@@ -236,7 +236,7 @@ def maxtext(f: Figures) -> Counted:
         reach = min(p.window or f.tokens, f.tokens) if windowed else f.tokens
         found[JOINING] += Fraction(6 * p.pair * p.layers * reach, 2)
         if p.mixer == "gated-deltanet":
-            found[JOINING] += 3 * 8 * p.sizes["n"] * p.sizes["K"] * p.sizes["V"] * p.layers
+            found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["K"] * p.sizes["V"] * p.layers
         elif p.kind == MIXERS and p.recurrent:
             raise Unanswered(f"no formula for the recurrence of {p.mixer}")
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
