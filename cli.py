@@ -849,7 +849,7 @@ def check(
         print_verdicts(context, [], read.claims, strict, format_, read)
     elif mixers:
         raise UsageError("--mixers is for a table of claims (.tex, .csv): leave it out")
-    elif not target.endswith(".py") and Path(target).is_file():
+    elif not target.endswith(".py") and os.path.isfile(target):
         files = ", ".join((*CLAIM_FILES, *TABLE_FILES))
         raise UsageError(
             f"{target}: only {files} files have claims, and a mixer of your own is FILE.py:NAME"

@@ -346,6 +346,8 @@ BAD = {
     "table --l 1:1000000000": "100000 values",
     "table --l 1:3000 --d 8:3000:8 --n 1": "combinations",
     "table sheep": "unknown mixer 'sheep'; did you mean 'she'? `costmodel list` shows them all",
+    f"table {'x' * 10_000}": "unknown mixer 'xxx",
+    f"explain {'x' * 10_000}.py:X": "no file 'xxx",
     "table nosuch": "unknown mixer 'nosuch': `costmodel list` shows them all",
     "table nosuch.py": "no file 'nosuch.py': a mixer of your own is given as FILE.py:NAME",
     "table tests/user_mixers.py": "tests/user_mixers.py defines no mixer: write",

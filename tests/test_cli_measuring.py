@@ -136,6 +136,8 @@ def test_what_is_asked_of_energy_is_kept_with_the_record(tmp_path: Path, capsys:
 
 FROM = "--from FILE reads all values from FILE: leave out "
 REFUSED = {
+    f"profile {'x' * 10_000}": "unknown mixer 'xxx",
+    f"trace {'x' * 10_000}.py:X --over l=2": "no file 'xxx",
     "profile shee": "unknown mixer 'shee'; did you mean 'she'?",
     "profile she --impl cov": "no implementation 'cov': did you mean 'conv'?",
     "profile she --impl none.py:Mine": "no file 'none.py': a class of your own is given as FILE",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated
 
@@ -84,7 +85,7 @@ def memory(
         raise UsageError("memory needs a context, --context 128k, or a memory to fill, --fit 80GB")
     at = None if context is None else tokens("--context", context)
     sequences = tokens("--batch", batch)
-    of_file = Path(model).is_file()
+    of_file = isfile(model)
     name, sizes = (model, {}) if of_file else (model.partition("{")[0], braces(model))
     if not (is_file := of_file or name.endswith(".json")) and name not in networks.names():
         refuse_mixer(model)

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
+from os.path import isdir, isfile
 from pathlib import Path
 from types import ModuleType
 
@@ -52,7 +53,7 @@ def mixer(name: str | Mixer) -> Mixer:
     try:
         return builtin(name)
     except UnknownMixer as error:
-        if Path(f"{file}.py").is_file():
+        if isfile(f"{file}.py"):
             raise UnknownMixer(
                 f"unknown mixer '{name}': {_message_without_name(Path(f'{file}.py'))}"
             ) from error
@@ -220,8 +221,8 @@ def user_module(path: Path) -> ModuleType:
         UnknownMixer: the file is missing, its import fails (the message has cause and line), or a
             neighbour's name is taken by a neighbour of another user's file.
     """
-    if not path.is_file():
-        what = f"'{path}' is a folder" if path.is_dir() else f"no file '{path}'"
+    if not isfile(path):
+        what = f"'{path}' is a folder" if isdir(path) else f"no file '{path}'"
         raise UnknownMixer(f"{what}: a mixer of your own is given as FILE.py:NAME")
     name = _module_name(path)
     if name in sys.modules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from functools import cache
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,15 @@ def names() -> tuple[str, ...]:
 
 
 def preset(name: str) -> Choices:
-    """The choices of the network with this name; ModelError, with the nearest, if it is unknown."""
+    """The choices of the network with this name; ModelError, with the nearest, if it is unknown,
+    and for a directory."""
     if name in presets():
         return presets()[name]
+    if isdir(name):
+        raise ModelError(
+            f"'{name}' is a directory: give the name of a network (`costmodel model --list` shows "
+            "them all) or a file, config.json"
+        )
     near = difflib.get_close_matches(name, names(), 1)
     hint = f"; did you mean '{near[0]}'? `" if near else ": `"
     raise ModelError(f"unknown network '{name}'{hint}costmodel model --list` shows them all")

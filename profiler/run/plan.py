@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import isfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -253,7 +254,7 @@ def users_class(
             f"place of {mixer.origin}"
         )
     path, _, name = wanted.rpartition(":")
-    if not Path(path).is_file():
+    if not isfile(path):
         raise MeasureError(f"no file '{path}': a class of your own is given as FILE.py:Class")
     module = load(Path(path))
     found = getattr(module, name, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Protocol
 
@@ -85,7 +86,7 @@ def measurable(name: str) -> Measurable:
         return load_mixer(name)
     except UnknownMixer:
         path, _, attribute = name.rpartition(":")
-        if not (path.endswith(".py") and attribute and Path(path).is_file()):
+        if not (path.endswith(".py") and attribute and isfile(path)):
             raise
         module = user_module(Path(path))
         if defined(module) and not callable(getattr(module, attribute, None)):

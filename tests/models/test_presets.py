@@ -88,7 +88,9 @@ def test_rows_a_of_vaswani_have_the_printed_head_widths() -> None:
         assert sizes["d"] == heads * width == sizes["n"] * width
 
 
-def test_unknown_networks_and_choices() -> None:
+def test_unknown_networks_and_choices(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"'{tmp_path}' is a directory: give the name of a net"):
+        networks.model(str(tmp_path))
     with pytest.raises(ModelError, match=r"unknown network 'gpt2'; did you mean 'gpt-2'\?"):
         networks.model("gpt2")
     with pytest.raises(ModelError, match="has no choice 'normalisation'"):

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os.path import isfile
 from pathlib import Path
 from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -242,7 +243,7 @@ def load_target(target: str | Callable[..., Any]) -> Target:
 def _file(path: Path) -> Any:
     """Import the Python module of a user's file; TraceError if there is no such file, or it
     fails."""
-    if not path.is_file():
+    if not isfile(path):
         raise TraceError(f"no file '{path}': give path/file.py:Class or package.module:factory")
     try:
         return user_module(path)
