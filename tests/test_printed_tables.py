@@ -257,6 +257,7 @@ OTHERS: dict[tuple[str, str], dict[str, str]] = {
     ("other", "4*l*m*n + 2*l*n"): {"other": "agrees"},
     ("other", "cos = O(l*m*n)"): {"cos": "agrees"},
     ("other", "foo = 2*l*m*n"): {"other": "not-checkable"},
+    ("other", "l*sqrt"): {"other": "not-checkable"},
     ("other", "2*l*m*n cos, 3*l*m foo"): {"other": "not-checkable"},
     ("other (cos)", "2*l*m*n"): {"cos": "agrees"},
     ("other: cos", "2*l*m*n"): {"cos": "agrees"},
@@ -273,6 +274,7 @@ def test_the_heading_or_the_cell_names_an_operation(
     made = checked(path, capsys)["claims"]
     assert {claim["quantity"]: claim["verdict"] for claim in made} == OTHERS[heading, cell]
     assert ("foo is no class of operations: expected" in made[0]["note"]) == ("foo" in cell)
+    assert ("as in '2*l sqrt'" in made[0]["note"]) == (cell == "l*sqrt")
 
 
 @pytest.mark.grid(2)

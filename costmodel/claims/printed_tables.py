@@ -382,8 +382,14 @@ def _claim(
                 _refuse_letters(formula.letters, known, mixer)
     except (ValueError, TooMuch) as reason:
         why = str(reason)
+        inside = [word for word in re.findall(r"\w+", cell.text) if word in OTHER]
         if name == "other" and (unknown := _unknown_operation(cell.text)):
             why = f"{unknown} is no class of operations: expected {', '.join(OTHER)}"
+        elif name == "other" and inside:
+            why += (
+                f"; {inside[0]} is named behind the number of its operations, as in "
+                f"'2*l {inside[0]}', or before, as in '{inside[0]} = 2*l'"
+            )
         return FormulaClaim(**said, unchecked=why)
     return claim
 
