@@ -139,17 +139,22 @@ class State:
     def _require_row(self, name: str, row: Tensor) -> None:
         """Raise a ValueError unless a row has the shape of its array without axis -2."""
         array = self.arrays[name]
-        if row.ndim >= array.ndim:
-            raise ValueError(
-                f"{name} is {tuple(array.shape)} with a row for each token, and a row came as "
-                f"{tuple(row.shape)}: an array that each token replaces whole is named in "
+        wanted = (*array.shape[:-2], *array.shape[-1:])
+        if row.shape == wanted and row.ndim < array.ndim:
+            return
+        came = f"a row came as {tuple(row.shape)}"
+        remedies = []
+        if row.shape == (*array.shape[:-2], 1, *array.shape[-1:]):
+            remedies.append(f"pass {name}=row.squeeze(-2)")
+        if row.shape == array.shape:
+            remedies.append(
+                "an array that each token replaces whole is named in "
                 f"State(..., carried=('{name}',))"
             )
-        if row.shape != (wanted := (*array.shape[:-2], *array.shape[-1:])):
-            raise ValueError(
-                f"{name} is {tuple(array.shape)} with the rows of tokens on axis -2, so that a row "
-                f"is {wanted}, and came as {tuple(row.shape)}"
-            )
+        said = f"{name} is {tuple(array.shape)} with the rows of tokens on axis -2"
+        if array.ndim > 2:
+            said += f", so that a row of {name} has shape {wanted}, without the axis of tokens"
+        raise ValueError(f"{said}, and {came}{': ' * bool(remedies)}{'; '.join(remedies)}")
 
     def _writable(self, name: str) -> Tensor:
         """The tensor of an array, for a write: if gradients are recorded a copy, which replaces the

@@ -130,6 +130,7 @@ def deep_proofs(
     progress: Progress = lambda done, of, what: None,
     *,
     counted: bool = False,
+    step_fault: str = "",
 ) -> Iterator[Proof]:
     """Yield the proofs of a module by calls in ways that `seed` draws at random, each proof as soon
     as it is made.
@@ -137,11 +138,14 @@ def deep_proofs(
     Every `thin`-th draw is tried: first each size in turn (with its operations, if `counted`: they
     agree with the description at small sizes), then the cheapest draws, then the proofs by many
     calls, by memory and by precision, then the remaining draws, within `BUDGET_S` of processor
-    time. A proof says how many draws were left out. If the equations cannot be evaluated, the only
+    time. A proof says how many draws were left out. With a `step_fault`, the reason why, no step is
+    tried. If the equations cannot be evaluated, the only
     proof is open (passed None). `progress` is called with the trials done, their number, and what
     is tried.
     """
-    subject = Subject(mixer, implementation)
+    if step_fault:
+        implementation = replace(implementation, step_form=None)
+    subject = Subject(mixer, implementation, step_fault)
     try:
         every = draws(mixer, subject.forward, seed, tuple(BEFORE))
     except Unsupported as reason:

@@ -98,8 +98,14 @@ def each_proof(
         own = _module_proofs(mixer, implementation)
         yield from own
         if seed is not None and own[0].passed:
+            step = own[-1]  # a step that fails would fail, or hide, each proof of random calls
             yield from deep_proofs(
-                mixer, implementation, seed, progress=progress, counted=bool(own[1].passed)
+                mixer,
+                implementation,
+                seed,
+                progress=progress,
+                counted=bool(own[1].passed),
+                step_fault=f"needs '{step.name}', which fails" * (step.passed is False),
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import cli
 import costmodel as cm
 from costmodel.proofs.check import Proof
 from profiler.modules import implementations
+from profiler.proofs import equality
 from profiler.proofs.deep import PRECISIONS, deep_proofs, findings, names as proof_names
 from profiler.proofs.draws import Draw, draws
 from profiler.proofs.equality import not_reached
@@ -576,6 +577,18 @@ def test_further_inputs_take_the_length_of_the_first(tmp_path: Path) -> None:
     assert findings(Trial, subject, draw) == []
     after = Draw(draw.sizes, before="after calls of other lengths")
     assert [kind for kind, _ in findings(Trial, subject, after)] == ["result"]
+
+
+def test_a_step_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change = ("state.append(x=x_t", "state.append(x=x_t.unsqueeze(1)")
+    mixer = cm.mixer(written(tmp_path, "fails-in-step", change))
+    monkeypatch.setattr(equality, "deep_proofs", partial(deep_proofs, thin=1000))
+    found = {p.name: p for p in equality.each_proof(mixer, 0)}
+    step = "direct: step equals forward"
+    assert [name for name, proof in found.items() if proof.passed is False] == [step]
+    assert "pass x=row.squeeze(-2)" in found[step].detail
+    drawn = found["direct: step equals equations at random calls"]
+    assert (drawn.passed, drawn.detail) == (None, f"needs '{step}', which fails")
 
 
 def test_a_step_is_not_blamed_where_forward_alone_is_wrong(tmp_path: Path) -> None:

@@ -599,6 +599,30 @@ def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool
         assert (state.position, state.elements) == (t, held)
 
 
+ROWS = {
+    (2, 3): "so that a row of K has shape (2, 3, 7), without the axis of tokens, and a row came as "
+    "(2, 3)",
+    (2, 3, 1, 7): "and a row came as (2, 3, 1, 7): pass K=row.squeeze(-2)",
+    (2, 3, 5, 7): "a row came as (2, 3, 5, 7): an array that each token replaces whole is named in "
+    "State(..., carried=('K',))",
+}
+
+
+@pytest.mark.parametrize("shape", ROWS)
+def test_a_row_of_another_shape_is_told_the_remedy_that_works(shape: tuple[int, ...]) -> None:
+    state = base.State({"K": torch.zeros(2, 3, 5, 7)})
+    with pytest.raises(ValueError, match=f"{re.escape(ROWS[shape])}$"):
+        state.append(K=torch.ones(shape))
+    state.append(K=torch.ones(2, 3, 7))
+    base.State({"K": torch.zeros(2, 3, 5, 7)}, carried=("K",)).append(K=torch.ones(2, 3, 5, 7))
+
+
+def test_one_row_may_be_a_row_or_the_whole_array() -> None:
+    """At l = 1 an array has one row, and both remedies are named."""
+    with pytest.raises(ValueError, match=r"K=row.squeeze\(-2\); an array .* carried=\('K',\)"):
+        base.State({"K": torch.zeros(2, 3, 1, 7)}).append(K=torch.ones(2, 3, 1, 7))
+
+
 @pytest.mark.parametrize("state", [
     base.State({"x": torch.zeros(1, 3, 2)}),
     base.State({"x": torch.zeros(1, 1, 2)}, sliding=True),
