@@ -499,14 +499,16 @@ class Trial:
         with torch.random.fork_rng(devices=[]):
             exact = answer_all()
             with sdpa_kernel(SDPBackend.MATH):  # so that each step of attention is rounded
-                allowed = allowances(answer_all, exact, NEARLY_DOUBLE)
+                allowed = allowances(answer_all, exact, NEARLY_DOUBLE)[answer][0]
+            # a fused kernel computes the weights again from rounded logarithms of sums, exp(S - L)
+            fused = allowances(answer_all, exact, NEARLY_DOUBLE)[answer][0]
             case = self.subject.built(self.draw)  # its first call, as that of `exact` was
             with ExactSoftplus() as softplus:
                 closer = answer_all()[answer]
         approximated = errors(closer, exact[answer]).abs().max() if closer.numel() else 0.0
         if not softplus.used:  # calls that differ without a softplus are no approximation
             approximated = 0.0
-        return float(allowed[answer][0]) * 2.0**-SPARE + float(approximated)
+        return float(torch.maximum(allowed, fused)) * 2.0**-SPARE + float(approximated)
 
     def gradients_apart(self, found: Mapping[str, Tensor]) -> str:
         """Words on the first entry of a gradient that differs from the equations, then on the

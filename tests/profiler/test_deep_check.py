@@ -579,6 +579,25 @@ def test_further_inputs_take_the_length_of_the_first(tmp_path: Path) -> None:
     assert [kind for kind, _ in findings(Trial, subject, after)] == ["result"]
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_fused_kernel_may_compute_large_scores_again(
+    detached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backward pass takes exp(S - L) with the logarithm L of a sum, a rounded number of 1e7."""
+    mixer = cm.mixer("self-attention")
+    attend = torch.nn.functional.scaled_dot_product_attention
+    if detached:
+        monkeypatch.setattr(
+            torch.nn.functional,
+            "scaled_dot_product_attention",
+            lambda q, k, v, **given: attend(q, k.detach(), v, **given),
+        )
+    draw = Draw({"l": 14, "d": 13, "n": 1}, values="with one large entry", scale=30)
+    said = findings(Trial, Subject(mixer, implementations(mixer)["sdpa"]), draw)
+    assert [kind for kind, _ in said] == ["gradients"] * detached
+    assert all(text.startswith("the gradient of W_K") for _, text in said)
+
+
 def test_a_step_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change = ("state.append(x=x_t", "state.append(x=x_t.unsqueeze(1)")
     mixer = cm.mixer(written(tmp_path, "fails-in-step", change))
