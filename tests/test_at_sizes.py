@@ -12,6 +12,7 @@ import sympy
 import costmodel as cm
 from costmodel.errors import EquationError, SizeError
 from costmodel.networks import model
+from costmodel.program.chosen_sizes import compound_quotients
 
 SIZES = {"d": 6, "n": 2, "t": 3}
 
@@ -155,3 +156,20 @@ def test_a_letter_that_is_no_size_is_told(letters: Any, said: str) -> None:
 def test_a_name_in_place_of_a_mixer_is_told(name: str) -> None:
     with pytest.raises(EquationError, match=r"expected a mixer, such as cm.mixer\('she'\), got"):
         getattr(cm, name)("she")
+
+
+def test_an_extent_below_one_is_told_as_no_whole_number() -> None:
+    """No size stands above the line of 1/(n r)."""
+    mixer = cm.Mixer("quotient")
+    l, d, n, r = mixer.sizes("l d n r")
+    x, y, w = (
+        mixer.input("x", l, d),
+        mixer.output("y", l, d),
+        mixer.parameter("w", d, d / (d * n * r)),
+    )
+    with mixer.form("direct") as form:
+        i, a, q = form.index("i", 1, l), form.index("a", 1, d), form.index("q", 1, d / (d * n * r))
+        y[i, a] = cm.sum_(x[i, a] * w[a, q], over=q)
+    with pytest.raises(SizeError, match=r"needs 1/\(n\*r\) to be whole, got 1/6"):
+        cm.count(mixer).at(l=3, d=2, n=2, r=3)
+    assert compound_quotients(mixer) == {}

@@ -507,7 +507,7 @@ def compound_quotients(mixer: Mixer, form: str | None = None) -> Mapping[Poly, s
         (monomial, number), *others = extent.terms.items() if extent.terms else [((), 1)]
         below = sum(power < 0 for _, power in monomial)
         if not others and (below > 1 or Fraction(number).denominator > 1):
-            found[extent] = next(atom for atom, power in monomial if power > 0)
+            found[extent] = next((atom for atom, power in monomial if power > 0), "")
     widths = {*mixer.letters} - {"l"}
     return {extent: above for extent, above in found.items() if above in widths}
 
