@@ -212,10 +212,12 @@ def small(folder: Path, name: str) -> Network:
             "moe_shared_expert_intermediate_size": 2, "mamba_head_dim": 4, "n_groups": 1,
         }  # fmt: skip
         return read(folder, {"model_type": name, **TINY, **sizes, **kinds})
+    if name == "albert":  # the layers share two sets of parameters
+        return read(folder, {"model_type": name, "num_hidden_groups": 2, "num_hidden_layers": 5})
     return read(folder, MIXED)
 
 
-@pytest.mark.parametrize("name", [*EXPLAINED, "nemotron_h", "qwen3_next"])
+@pytest.mark.parametrize("name", [*EXPLAINED, "albert", "nemotron_h", "qwen3_next"])
 def test_blocks_add_up_to_the_network(name: str, tmp_path: Path) -> None:
     net = small(tmp_path, name)
     given = {"e": (3,), "t": (4,), "d": (8,), "n": (2,), "l": (4,)}

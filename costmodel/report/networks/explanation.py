@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 from costmodel.networks.answers import PartAnswers
 from costmodel.networks.blocks import Use
@@ -136,6 +138,15 @@ class NetworkExplanation:
             rows.append(("sums of gradients", "", *(x for pair in pairs for x in pair)))
         return Table("Costs by block", tuple(columns), tuple(rows))
 
+    @cached_property
+    def _places(self) -> Mapping[Use, int]:
+        """Part -> how often the part stands in all blocks together: of gpt-2's FFN, L."""
+        found = Counter[Use]()
+        for group in self.groups:
+            times = group.times.at(self.sizes)
+            found.update({use: times * number for use, number in group.parts.items()})
+        return found
+
     def _of_group(
         self, lines: Sequence[SheetLine], group: Group, figure: Figure, times: Poly
     ) -> int | Fraction | Missing:
@@ -151,7 +162,8 @@ class NetworkExplanation:
                 return value
             assert isinstance(value, (int, Fraction))
             share = times.at(self.sizes) * group.parts[part.use]
-            found += Fraction(value) * share / part.use.copies.at(self.sizes)
+            # `copies` would be fewer than the places of a part where layers share parameters
+            found += Fraction(value) * share / self._places[part.use]
         return found.numerator if found.denominator == 1 else found
 
     def _told(self, sheet: Sheet, *places: str) -> Iterator[Part]:
