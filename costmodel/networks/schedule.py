@@ -398,6 +398,7 @@ def _forward(runs: Sequence[PartRun], stage: str, rules: _PathRules[W]) -> list[
     wanted = PASS.get(stage, "training")
     phase = "inference" if wanted == "inference" else "training"
     active = [run for run in runs if wanted in run.use.when]
+    # a wire of first rows, as a pooler's input, has others behind it: those whose rows it joins
     read = {
         w for run in active for ws in run.reads.values() for one in ws for w in _wires_behind(one)
     }

@@ -372,10 +372,10 @@ def _of_role(entries: set[Entry], *roles: str) -> int:
 
 
 def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
-    """The sizes of a run, enlarged such that the properties in `Kinds` show: no window, chunk or
-    width is 1, and l holds several of each (l=5, w=1 becomes l=10, w=2); d is at least 2n. Batch
-    b, groups g and heads n keep their values, as do sizes in an extent that would be a fraction,
-    such as n/G."""
+    """The sizes of a run, enlarged such that an execution tells temporaries and summaries (`Kinds`)
+    apart: no window, chunk or width is 1, and l holds several of each (l=5, w=1 becomes l=10, w=2);
+    d is at least 2n. Batch b, groups g and heads n keep their values, as do sizes in an extent that
+    would be a fraction, such as n/G."""
     letters = {k: max(v, 2) for k, v in run.sizes.items() if k not in ("b", "d", "g", "l", "n")}
     letters["l"] = 4 + 3 * max(letters.values(), default=0)  # three windows or chunks, and more
     for fixed in run.sizes.keys() - letters.keys():
