@@ -366,6 +366,13 @@ REFUSED = [
     ({"model_type": "recurrent_gemma", "lru_width": 7}, "10 heads do not divide the 7 channels of"),
     ({**LLAMA, "quantization_config": 7}, "'quantization_config' must be an object, got 7"),
     ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
+    *(({"model_type": "kimi_linear", "num_hidden_layers": 3, "linear_attn_config": {
+        "full_attn_layers": full, "kda_layers": kda}}, sentence) for full, kda, sentence in (
+        ([3], [1, 2, 3], "layer 3 is in full_attn_layers and in kda_layers: each layer must"),
+        ([3], [1], "layer 2 is in neither full_attn_layers nor kda_layers"),
+        ([2], [0, 1], "kda_layers has layer 0: layers have numbers from 1 to 3"),
+        ([3], None, "'kda_layers' must list numbers of layers, from 1, got None"),
+    )),
     ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
      "'per_layer_config' names layer 030, of 30 layers"),
 ]  # fmt: skip

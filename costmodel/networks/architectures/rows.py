@@ -260,10 +260,28 @@ def _last(of: str) -> Kinds:
 
 
 def _kimi(c: Configuration, k: int, number: int) -> str:
-    """Latent attention in layers that `linear_attn_config` lists from 1, else in each fourth one
-    but the first; KDA in the others."""
-    listed = (c.get("linear_attn_config") or {}).get("full_attn_layers")
-    return FULL if (k and k % 4 == 0 if listed is None else k + 1 in listed) else LINEAR
+    """Latent attention in layers that `full_attn_layers` of `linear_attn_config` lists from 1, KDA
+    in those that `kda_layers` lists; without the lists latent attention in each fourth layer but
+    the first. ModelError unless each layer stands in one of the two lists."""
+    given = c.get("linear_attn_config") or {}
+    lists: dict[str, Any] = {name: given.get(name) for name in ("full_attn_layers", "kda_layers")}
+    if all(listed is None for listed in lists.values()):
+        return FULL if k and k % 4 == 0 else LINEAR
+    for name, listed in lists.items():
+        if not isinstance(listed, list):
+            raise c.refused(f"'{name}' must list numbers of layers, from 1, got {listed!r}")
+        for layer in listed:
+            if layer not in range(1, number + 1):
+                raise c.refused(
+                    f"{name} has layer {layer!r}: layers have numbers from 1 to {number}"
+                )
+    places = [name for name, listed in lists.items() if k + 1 in listed]
+    if len(places) != 1:
+        where = " and in ".join(places) or "neither full_attn_layers nor kda_layers"
+        raise c.refused(
+            f"layer {k + 1} is in {where}: each layer must stand in one of the two lists"
+        )
+    return FULL if places == ["full_attn_layers"] else LINEAR
 
 
 def _rg_lru(c: Configuration) -> Use:
