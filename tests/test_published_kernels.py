@@ -138,6 +138,7 @@ def test_boards_tables_and_rows_that_are_unknown_are_sentences(
         "Not a gzipped file", "h100_sxm/gemm.csv: no table: expected a name that ends in .csv.gz",
         "h100_sxm/kda.csv.gz: no rows", "l40s/gemm.csv.gz: 1 left out: no n above 0",
         "1 left out: an empty cell in latency_ms", "1 left out: no latency_ms above 0",
+        "a100_sxm/context_attention.csv.gz: no column window_size: taken as none",
     ):  # fmt: skip
         assert sentence in printed.err
 
@@ -271,12 +272,24 @@ def test_an_interval_of_a_fit_on_one_board_reaches_as_far_below_as_above() -> No
 
 
 def test_a_missed_goal_is_told_with_what_the_data_shows() -> None:
-    row = {"board": "h100", "file": "gemm.csv.gz", "median": 0.1, "p90": 0.3}
+    row = {"board": "h100", "file": "gemm.csv.gz", "median": 0.1, "p90": 0.3, "line_median": 0.2}
     assert list(report.missed([row, {**row, "file": "other.csv.gz", "median": 9}])) == []
     line, why = report.missed([{**row, "p90": 0.31}])
     (half, _) = report.missed([{**row, "line_median": 0.19}])
     assert half == "h100 gemm misses half of the line's median: 10.0 of 19.0"
     assert line == "h100 gemm misses 10 / 30: 10.0 / 31.0" and why == report.of_products()
+    (alone,) = report.missed([{**row, "line_median": None}])
+    assert alone.startswith("h100 gemm: half of the line's median is not judged, as the line is")
+
+
+def test_a_missed_goal_of_a_calibrated_board_is_told_with_why() -> None:
+    errors = {"median": 0.07, "p90": 0.25}
+    found = {**errors, "ratios": {"peak": 1.0}, "alone": {"peak": errors}}
+    row = {"board": "h100", "file": "generation_attention.csv.gz", "median": 0.3, "p90": 0.4}
+    assert "misses" not in " ".join(report.calibrated_lines([{**row, "calibrated": found}]))
+    *_, line, lower, why = report.calibrated_lines([{**row, "calibrated": {**found, "p90": 0.26}}])
+    assert line.startswith("h100 generation_attention misses 7 / 25: 7.0 / 26.0; peak alone")
+    assert "lower the median of 1 of 1 tables" in lower and why == report.of_attention()
 
 
 def test_the_constants_are_printed_with_their_meanings(
