@@ -172,11 +172,10 @@ TABLES: Mapping[str, Callable[[Row], tuple[str, dict[str, float]]]] = {
 }
 """Name of a table -> kernel and sizes of a row."""
 ABSENT: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("context_attention", "generation_attention"),
-        {"window_size": "none, attention to all tokens"},
-    ),
-    **dict.fromkeys(("gdn", "kda"), {"d_conv": f"{TAPS} taps", "phase": "prompts"}),
+    "context_attention": {"window_size": "none, attention to all tokens"},
+    "generation_attention": {"window_size": "none, attention to all tokens"},
+    "gdn": {"d_conv": f"{TAPS} taps", "phase": "prompts"},
+    "kda": {"d_conv": f"{TAPS} taps", "phase": "prompts"},
     "mamba2": {"phase": "prompts"},
 }
 """Name of a table -> column that may be absent -> what is taken for it, in words."""
@@ -710,7 +709,8 @@ def calibrated_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if misses:
             why[GOALS[file][2]()] = None
         missed_goal = f" misses {goal}:" if misses else ""
-        yield f"{name} {file}{missed_goal} {words(found)}; {alone}; by the other boards {words(row)}"
+        told = f"{name} {file}{missed_goal} {words(found)}; {alone}"
+        yield f"{told}; by the other boards {words(row)}"
     if why:
         lower = sum(row["calibrated"]["median"] < row["median"] for row in several)
         yield (
