@@ -57,6 +57,12 @@ MEASURED, SYSTEM = "measured", "system"
 """The labels of figures: what was measured, and what the system says."""
 
 
+OF_THREADS = ("matrix", "narrow", "vector", "special", "selection")
+"""The figures that grow with the threads that execute a call. On a busy machine some calls are
+timed on one thread; their rates are multiplied by torch's number of threads, on which the other
+calls are timed, so that all are rates of one machine."""
+
+
 @dataclass(eq=False)
 class Within:
     """The meter of calls that ends after a number of seconds since it was made. A call's time is
@@ -194,7 +200,10 @@ def measured(
         value, name, best = max(sound, key=lambda one: one[:2])
         facts = [words_of(name), f"samples: {len(best.samples)}, of which the fastest"]
         if threads := best.details.get("threads"):
-            facts.append(f"threads: {1 if ONE_THREAD in best.labels else threads}")
+            said = f"threads: {1 if ONE_THREAD in best.labels else threads}"
+            if ONE_THREAD in best.labels and figure.partition(".")[0] in OF_THREADS:
+                value, said = value * threads, f"{said}, the rate times {threads} threads"
+            facts.append(said)
         facts += _labels(best)
         source = f"costmodel calibrate: {'; '.join(facts)}"
         figures.append(Figure(figure, value, MEASURED, source))

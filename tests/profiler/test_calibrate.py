@@ -19,6 +19,7 @@ from profiler.host.device import DTYPES
 from profiler.host.system import Host
 from profiler.meters import ceilings
 from profiler.meters.caches import cache_bytes
+from profiler.records.grades import ONE_THREAD
 from profiler.records.reading import Measured, Reading, Unavailable
 
 CPU = torch.device("cpu")
@@ -110,6 +111,22 @@ def test_a_gpu_has_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {one.name: one.value for one in figures}
     assert name == "GPU"
     assert found == {"sms": 7, "memory_bytes": 8, "clock": 9e3, "l2_bytes": 10}
+
+
+def test_a_rate_of_one_thread_is_multiplied_by_the_number_of_threads() -> None:
+    """So that all rates of arithmetic are those of one machine; bytes do not grow with threads."""
+    several, one = (
+        {
+            figure.name: figure
+            for figure in measured(CPU, Within(10.0, taking(0.1, labels=labels), lambda: 0.0))[0]
+        }
+        for labels in ((), (ONE_THREAD,))
+    )
+    for name in ("matrix.fp32", "narrow.fp32", "vector.bf16", "special", "selection"):
+        assert one[name].value == pytest.approx(2 * several[name].value)
+        assert "threads: 1, the rate times 2 threads" in one[name].source
+    for name in ("memory_bandwidth", "l2_bandwidth", "allocation", "kernel_time"):
+        assert one[name].value == several[name].value
 
 
 def test_no_call_is_timed_after_the_seconds() -> None:
