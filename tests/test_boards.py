@@ -16,10 +16,11 @@ import costmodel as cm
 from cli import app
 from costmodel.commands.options import UsageError
 from costmodel.data import data_dir
-from costmodel.errors import BoardError, TableError
+from costmodel.errors import BoardError, TableError, Unanswered
 from costmodel.mixers import names
 from costmodel.prediction import columns
 from costmodel.prediction.boards import UNITS, board, read_board
+from costmodel.questions.question import Answer, Case, Figure
 
 SHIPPED = sorted(data_dir("devices").glob("*.toml"))
 
@@ -348,7 +349,7 @@ def test_a_time_that_is_not_predicted_has_a_reason(
     for options, said in (
         (
             {"board": "h100", "dtype": "fp8"},
-            "times of kernels are known in bf16 and fp16 alone, not in fp8; unknown dtype",
+            "times of kernels are known in bf16 and fp16 alone, not in fp8",
         ),
         ({"board": "h100", "dtype": "bf16", "cache_dtype": "fp8"}, "with a cache in bf16 and fp16"),
         (
@@ -362,6 +363,7 @@ def test_a_time_that_is_not_predicted_has_a_reason(
         name = "she" if "form" in options else "mha"
         (row,) = cm.table(name, columns=["predicted_time", "floor"], phase="inference", **options)
         assert row["predicted_time"] is None and any(said in why for why in row.reasons.values())
+        assert "unknown dtype" not in str(row.reasons)
     # products in bf16 are not those of a vector unit where matrix units take fp16
     half = tmp_path / "half.toml"
     half.write_text(f"{OWN}matrix.fp16 = 1e14\nvector.bf16 = 1e13\nspecial = 1e12\nclock = 1e9\n")
@@ -396,6 +398,67 @@ def test_a_linear_map_with_a_bias_takes_the_time_of_a_matrix_product(phase: str)
         for name in (GQA, GQA.replace("+grouped", "+grouped+bias"))
     )
     assert bias == plain
+
+
+def test_a_type_without_matrix_units_takes_the_vector_units_in_time_and_energy() -> None:
+    shown = ["floor", "predicted_time", "predicted_energy"]
+    (row,) = cm.table("we", board="h100", columns=shown, phase="training", d=67, l=71)
+    watts = 1e3 * row["predicted_energy"] / row["predicted_time"]
+    assert 100 < watts < board("h100")["power_limit"]
+
+
+def test_what_stands_in_is_told_where_it_was_taken(tmp_path: Path) -> None:
+    """Without any figure of matrix units, the vector units stand in for none."""
+    asked = ["table", "she", "--phase", "training", "--d", "67", "--l", "71"]
+    asked += ["--columns", "mixer,floor,predicted_time"]
+    for on, dtype, told in (
+        ("h100", "fp32", "matrix (the vector units), narrow (matrix)"),
+        ("h100", "bf16", ""),
+        (without(tmp_path, "matrix"), "bf16", ""),
+    ):
+        typed = [*asked, "--board", on, "--dtype", dtype]
+        text = " ".join(CliRunner().invoke(app, typed).output.split())
+        assert (told in text) if told else "matrix (" not in text, text
+        assert ("has no figure 'matrix.bf16'" in text) == (on not in ("h100",))
+
+
+def test_the_notes_tell_on_which_boards_constants_were_fitted() -> None:
+    typed = ["table", GQA, "--board", "h200", "--columns", "mixer,predicted_time"]
+    typed += ["--dtype", "bf16", "--phase", "training", "--l", "61", "--d", "128"]
+    text = " ".join(CliRunner().invoke(app, typed).output.split())
+    assert "constants of h200_sxm were fitted on a100_sxm, h100_sxm, and never on" in text
+
+
+def test_the_notes_tell_the_form_of_the_floor_and_that_of_the_module() -> None:
+    typed = ["table", "aft-full", "--board", "h100", "--columns", "mixer,floor,predicted_time"]
+    text = " ".join(CliRunner().invoke(app, [*typed, "--phase", "training"]).output.split())
+    form = cm.mixer("aft-full").default_form
+    assert f"aft-full separate in its form separate (the row's form, of the floor: {form})" in text
+
+
+def test_a_floor_without_the_span_is_the_longest_of_the_other_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {"board": "h100", "columns": "floor,bound", "phase": "training",
+                             "d": 61, "l": 67}  # fmt: skip
+    (whole,) = cm.table("she", **asked)
+
+    def too_large(case: Case) -> Answer:
+        raise Unanswered("a search is too large")
+
+    monkeypatch.setitem(
+        columns.WORK,
+        "span",
+        Figure("span", "levels", too_large),
+    )
+    (row,) = found = cm.table("she", **asked)
+    assert (row["floor"], row["bound"]) == (whole["floor"], f"{whole['bound']}, span unknown")
+    typed = ["--board", "h100", "--phase", "training", "--d", "61", "--l", "67"]
+    text = CliRunner().invoke(app, ["table", "she", *typed, "--columns", "mixer,floor"]).output
+    said = "phase training: at least, the longest of the other limits, as its span is not known: a"
+    assert said in " ".join(text.split()) and len(found) == 1
+    text = CliRunner().invoke(app, ["explain", "she", *typed]).output
+    assert "The span is not known: a search is too large" in text
 
 
 def test_explain_tells_each_limit_of_a_board() -> None:

@@ -11,7 +11,7 @@ hertz, watts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -41,12 +41,12 @@ UNITS = {
     "power_idle": "W",
 }
 """Figure -> its unit; matrix, narrow and vector are by dtype, dense, a multiplication and an
-addition being two operations. `narrow`: products of matrices that are narrow, as the heads of
-attention. `special`: exponentials. `selection`: entries that a random mask chooses. `allocation`:
-bytes of a new array larger than the last cache, written for the first time. `l2_bandwidth`: bytes
-that an elementwise operation moves while the last cache holds its arrays. `capability`: CUDA's
-compute capability. `kernel_time`: the least time of a kernel among kernels that follow one
-another."""
+addition being two operations. `narrow`: products of matrices whose rows, columns or terms are at
+most 64, as those of heads of attention. `special`: exponentials. `selection`: entries that a random
+mask chooses. `allocation`: bytes of a new array larger than the last cache, written for the first
+time. `l2_bandwidth`: bytes that an elementwise operation moves while the last cache holds its
+arrays. `capability`: CUDA's compute capability. `kernel_time`: the least time of a kernel among
+kernels that follow one another."""
 RANGES: Mapping[str, tuple[float, float]] = {
     "FLOP/s": (1e4, 1e18),
     "op/s": (1e3, 1e18),
@@ -121,6 +121,22 @@ class Board:
                 where += f', or write kind = "{CPU}" there if the board is a CPU'
             raise BoardError(f"board {self.name} has no figure '{name}': {where}")
         return self.figures[name].value
+
+    def product_units(self, dtype: str) -> Sequence[str]:
+        """The figures that may be the rate of products of matrices with entries of a dtype, the
+        matrix units' first: `("matrix.bf16", "vector.bf16")`. The vector units alone execute the
+        products of a dtype that the matrix units of the board do not take: `("vector.fp32",)`. ()
+        where no figure tells the rate: without a figure of the matrix units, or where these take
+        another type of this size, such as fp16 beside bf16, and are faster than vectors."""
+        own = f"matrix.{dtype}"
+        others = [x for x in BYTES if f"matrix.{x}" in self.figures]
+        if not others or (own not in self.figures and BYTES[dtype] in {BYTES[x] for x in others}):
+            return ()
+        return [name for name in (own, f"vector.{dtype}") if name in self.figures]
+
+    def product_unit(self, dtype: str) -> str:
+        """The first of `product_units`; without one, the figure that the board lacks."""
+        return next(iter(self.product_units(dtype)), f"matrix.{dtype}")
 
     def refuse_cpu(self) -> None:
         """Raise BoardError for a CPU, of which no time of a GPU's kernel is predicted."""

@@ -41,12 +41,12 @@ class Calls:
 
     def arithmetic(self, board: Board) -> Floats:
         """For each call, the seconds of its multiplications and additions at the dense peak of the
-        board's matrix units.
+        board's matrix units, or of its vector units where no matrix unit takes the type.
 
         Raises:
             BoardError: the board has no such figure.
         """
-        return self.work.products / board[f"matrix.{self.dtype}"]
+        return self.work.products / board[board.product_unit(self.dtype)]
 
     def movement(self, board: Board) -> Floats:
         """For each call, the seconds in which its compulsory bytes (inputs, weights and outputs,

@@ -3,7 +3,7 @@ predicted time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import CPU, GPU, Board
-from costmodel.questions.question import BYTES, Answer, Case, Dtypes, Figure, Whole
+from costmodel.questions.question import Answer, Case, Dtypes, Figure, Whole
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.traffic import moved
 
@@ -39,6 +39,8 @@ def refuse_letters(case: Case) -> None:
         raise Unanswered("a time needs a number for every size")
 
 
+NO_SPAN = "span unknown"
+"""The words for a floor without the limit of the span."""
 WORK: Mapping[str, Figure] = {
     **{name: FIGURES[name] for name in ("mul", "add", "exp", "span")},
     "traffic": Figure("least", "the least traffic in bytes", lambda case: moved(case, "least")),
@@ -61,44 +63,46 @@ def limits(
     """Limit -> the seconds of a call if this limit alone held: `products` (multiplications and
     additions) on the board's fastest unit for the dtype, `exponentials` on its special function
     units, `memory`: `bytes_moved` (default: the least) at its bandwidth, `span`: one level of
-    dependent operations a cycle; and on a board with a `kernel_time`, `launches`: so many `kernels`
-    one after the other (default: those that the case's module launches; one without a module).
+    dependent operations a cycle (left out where the span is not derived, as in a search that is too
+    large: the longest of the others is a floor too); and on a board with a `kernel_time`,
+    `launches`: so many `kernels` one after the other (default: those that the case's module
+    launches; one without a module).
 
     Raises:
         Unanswered: no board, a figure that the board does not have, or an answer that is missing.
     """
     on, found = board_of(case), {}
     refuse_letters(case)
-    case = replace(case, per_token=False)
+    case = _whole(case)
     for name, figure in WORK.items():
         known = bytes_moved if name == "traffic" else None
         number = case.figure(figure) if known is None else known
-        if not isinstance(number, int | Fraction):
+        if isinstance(number, int | Fraction):
+            found[name] = number
+        elif name != "span":
             raise Unanswered(getattr(number, "reason", f"{name} is not derived"))
-        found[name] = number
     dtype = (case.dtypes or Dtypes()).name_of("activations")
-    own = f"matrix.{dtype}"
-    units = [name for name in (own, f"vector.{dtype}") if name in on.figures]
-    # vectors are the fastest unit if matrix units take no type of this size; else `on[own]`
-    # refuses, as of bf16 where the board has a figure for fp16 alone
-    others = [x for x in BYTES if f"matrix.{x}" in on.figures]
-    if not others or any(BYTES[x] == BYTES[dtype] for x in others):
-        units.append(own)
     try:
         launches = {}
         if "kernel_time" in on.figures:
             number = _launched(case) if kernels is None else kernels
             launches["launches"] = number * on["kernel_time"]
-        rate = max(on[name] for name in units or (own,))
+        rate = max(on[name] for name in on.product_units(dtype) or (f"matrix.{dtype}",))
         products = found["mul"] + found["add"]
         return launches | {
             "products": products / rate,
             "exponentials": found["exp"] / on["special"] if found["exp"] else 0.0,
             "memory": found["traffic"] / on["memory_bandwidth"],
-            "span": found["span"] / on["clock"],
+            **({"span": found["span"] / on["clock"]} if "span" in found else {}),
         }
     except BoardError as error:
         raise Unanswered(str(error)) from None
+
+
+@lru_cache(maxsize=4096)
+def _whole(case: Case) -> Case:
+    """The case of the whole call, not of a token; the same one for every figure, which it keeps."""
+    return replace(case, per_token=False)
 
 
 def _launched(case: Case) -> int:
@@ -112,9 +116,24 @@ def floor(case: Case) -> Answer:
 
 
 def bound(case: Case) -> Answer:
-    """What sets the least time of a call: the name of its longest limit, such as "memory"."""
-    found = limits(case)
-    return max(found, key=lambda name: found[name])
+    """What sets the least time of a call: the name of its longest limit, as in `longest`."""
+    return longest(limits(case))[0]
+
+
+def longest(found: Mapping[str, float]) -> tuple[str, float]:
+    """(the name of the longest limit, its seconds); the name says if the span is not known.
+
+    >>> longest({"products": 2.0, "memory": 3.0, "span": 1.0}), longest({"memory": 3.0})
+    (('memory', 3.0), ('memory, span unknown', 3.0))
+    """
+    name = max(found, key=lambda one: found[one])
+    return (name if "span" in found else f"{name}, {NO_SPAN}"), found[name]
+
+
+def span_unknown(case: Case) -> str:
+    """The reason why the span of a case is not known; "" if it is."""
+    number = _whole(case).figure(WORK["span"])
+    return getattr(number, "reason", "") if not isinstance(number, int | Fraction) else ""
 
 
 class Modules(Protocol):
@@ -157,7 +176,7 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
         name = case.mixer.name
         raise Unanswered(f"the time of a network is predicted by model {name} --board {on.name}")
     # numpy, which only predictions need, takes a while to load
-    from costmodel.prediction.layers import NoKernel, predicted_steps
+    from costmodel.prediction.layers import NoKernel, NoType, predicted_steps
 
     gpu = on.kind == GPU or not OF_MODULES  # kernels refuse a CPU in words
     try:
@@ -172,6 +191,8 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
             raise
         try:
             return OF_MODULES[0]().steps(case)
+        except NoType:
+            raise reason from None
         except Unanswered as other:
             raise Unanswered(f"{reason}; {other}") from None
     except BoardError as error:
@@ -239,7 +260,7 @@ def _known(number: float, case: Case, what: str) -> float:
         on = board_of(case)
         if on.kind == CPU:
             raise Unanswered(f"board {on.name} is a CPU, of which the {what} is not predicted")
-        missing = f"matrix.{(case.dtypes or Dtypes()).name_of('activations')}"
+        missing = on.product_unit((case.dtypes or Dtypes()).name_of("activations"))
         raise Unanswered(
             f"board {on.name} has no figure '{missing}', which the {what} of an operation needs"
         )
@@ -330,6 +351,7 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     on = next((case.board for case in cases if isinstance(case.board, Board)), None)
     if on is None or not {*COLUMNS} & {*shown}:
         return
+    instead: set[str] = set()
     yield f"board {on.caption}"
     if {"floor", "bound"} & {*shown}:
         yield (
@@ -339,19 +361,27 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             "of one kernel, or of those of the module that --impl names; the longest is the floor, "
             "and its name the bound"
         )
-        yield from _lacking(on, cases, {"matrix": STANDS_IN["matrix"]})
+        instead |= _of_floors(on, cases)
+        yield from _without_span(cases)
         if any(case.phase == "backward" for case in cases):
             yield OF_BACKWARD
     if not any(name.startswith("predicted") for name in shown):
+        yield from _lacking(on, cases, instead)
         return
     of_modules: dict[str, None] = {}
     of_kernels: dict[str, None] = {}
+    boards: set[str] = set()
     for case in cases:
         with suppress(Unanswered):
-            if module := steps(case)[0]:
-                of_modules[f"{case.mixer.name} {_named(module, case)}"] = None
+            module, found = steps(case)
+            instead |= {name for step in found for name in step.instead}
+            if module:
+                named = _named(module, case)
+                own = "" if named == module else f" (the row's form, of the floor: {case.form})"
+                of_modules[f"{case.mixer.name} {named}{own}"] = None
             else:
                 of_kernels[case.mixer.name] = None
+            boards |= _fitted_on(on, found)
     kinds = {"the kernels of": of_kernels, "the modules": of_modules}
     if each := [f"of {kind} {', '.join(found)}" for kind, found in kinds.items() if found]:
         yield f"phase {cases[0].phase}, predicted: {'; '.join(each)}"
@@ -361,7 +391,6 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             "kernels of one implementation; operations between them, which compilers fuse, take no "
             "time; none is below the floor"
         )
-        yield from _lacking(on, cases, {"capability": "FlashAttention 3 or later"})
     if of_modules:
         yield (
             "modules: the operations that torch dispatches, one after the other, without the "
@@ -371,7 +400,13 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             "may begin below the floor, which is that of the equations; on a CPU, whose last cache "
             "serves repeated calls, so may the times"
         )
-        yield from _lacking(on, cases, STANDS_IN)
+    yield from _lacking(on, cases, instead)
+    if boards:
+        yield (
+            f"constants of {on.name} were fitted on {', '.join(sorted(boards))}, and never on the "
+            "board itself: two boards have different constants, and which of them is predicted to "
+            "be faster means nothing where their intervals overlap"
+        )
 
 
 STANDS_IN: Mapping[str, str] = {
@@ -381,19 +416,50 @@ STANDS_IN: Mapping[str, str] = {
     "l2_bandwidth": "memory_bandwidth",
     "allocation": "memory_bandwidth",
     "selection": "no time",
+    "capability": "FlashAttention 3 or later",
 }
-"""Figure -> what stands in for it in the times of modules on a board whose file lacks it."""
+"""Figure -> what stands in for it on a board whose file lacks it."""
 
 
-def _lacking(on: Board, cases: Sequence[Case], figures: Mapping[str, str]) -> Iterator[str]:
-    """Yield the sentence that names those of `figures` that a board lacks in the element type of
-    the cases, and what stands in for each; none if it lacks none."""
-    dtype = next(case.dtypes or Dtypes() for case in cases).name_of("activations")
-    lacking = {
-        name: instead
-        for name, instead in figures.items()
-        if not {name, f"{name}.{dtype}"} & {*on.figures}
-    }
-    if lacking:
-        each = ", ".join(f"{name} ({instead})" for name, instead in lacking.items())
+def _fitted_on(on: Board, found: Sequence[Step]) -> set[str]:
+    """The boards on which the constants were fitted by which calls are predicted on a board; none
+    of calls that are predicted by the rates of the board alone."""
+    from costmodel.prediction.families import family_of
+    from costmodel.prediction.predict import fit_for
+
+    named = {step.like or step.kernel for step in found if not isnan(step.low)}
+    families = [family for name in named if (family := family_of(name, ""))]
+    return {board for family in families for board in fit_for(family, on.chip).boards}
+
+
+def _of_floors(on: Board, cases: Sequence[Case]) -> set[str]:
+    """{"matrix"} if the floor of some case takes the vector units, as no matrix unit takes its
+    element type; else none."""
+    for case in cases:
+        dtype = (case.dtypes or Dtypes()).name_of("activations")
+        if on.product_unit(dtype).startswith("vector"):
+            with suppress(Unanswered):
+                limits(case)
+                return {"matrix"}
+    return set()
+
+
+def _without_span(cases: Sequence[Case]) -> Iterator[str]:
+    """Yield a sentence for each case whose floor lacks the limit of the span, with the reason."""
+    for case in cases:
+        with suppress(Unanswered):
+            if "span" not in limits(case):
+                yield (
+                    f"floor of {case.mixer.name}, {case.form}, phase {case.phase}: at least, "
+                    f"the longest of the other limits, as its span is not known: "
+                    f"{span_unknown(case)}"
+                )
+
+
+def _lacking(on: Board, cases: Sequence[Case], figures: Collection[str]) -> Iterator[str]:
+    """Yield the sentence that names those of `figures` for which others stood in, and what stood in
+    for each, with the element type of the cases; none without figures."""
+    if figures:
+        dtype = next(case.dtypes or Dtypes() for case in cases).name_of("activations")
+        each = ", ".join(f"{name} ({x})" for name, x in STANDS_IN.items() if name in figures)
         yield f"not among the figures of {on.name} in {dtype}, with what stands in: {each}"

@@ -49,12 +49,17 @@ class NoKernel(Unanswered):
     """What is between a mixer's linear maps has no known kernel in the phase."""
 
 
+class NoType(Unanswered):
+    """No times are known in an element type."""
+
+
 @dataclass(frozen=True)
 class Step:
     """A call: its kernel, its predicted seconds and joules, and the ends of their intervals (joules
     are nan on a board without a power limit, ends where no interval is known). `limits`: what
     limits the call -> the seconds that this alone takes at the board's peaks. `like`: the kernel
-    whose family has the constants, by default the call's own."""
+    whose family has the constants, by default the call's own. `instead`: the figures that the board
+    lacks and for which others stood in."""
 
     kernel: str
     seconds: float
@@ -65,6 +70,7 @@ class Step:
     joules_high: float
     limits: Mapping[str, float]
     like: str = ""
+    instead: frozenset[str] = frozenset()
 
 
 def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
@@ -100,7 +106,10 @@ def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) ->
     exponentials = float(calls.work.exponentials[0])
     if exponentials and "special" in on.figures:  # else the formula of the kernel does without
         limits["exponentials"] = exponentials / on["special"]
-    return Step(kernel, float(one.seconds[0]), *ends, joules, least, most, limits)
+    versions = "attention" in kernel and "capability" not in on.figures
+    instead = frozenset(["capability"] if versions else [])
+    seconds = float(one.seconds[0])
+    return Step(kernel, seconds, *ends, joules, least, most, limits, instead=instead)
 
 
 def products(case: Case, on: Board) -> Sequence[Step]:

@@ -19,7 +19,13 @@ from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation, equation
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.boards import Board
-from costmodel.prediction.columns import OF_BACKWARD, limits, prediction_sentences
+from costmodel.prediction.columns import (
+    OF_BACKWARD,
+    limits,
+    longest,
+    prediction_sentences,
+    span_unknown,
+)
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
@@ -236,11 +242,11 @@ class Explanation:
             yield Paragraph((f"{lead}no floor: {reason}.",))
             return
         each = ", ".join(f"{name} {1e6 * seconds:.4g} us" for name, seconds in found.items())
-        largest = max(found, key=lambda name: found[name])
-        text = (
-            f"{lead}at least {1e6 * found[largest]:.4g} us, bound by {largest}; alone take {each}."
-        )
+        name, seconds = longest(found)
+        text = f"{lead}at least {1e6 * seconds:.4g} us, bound by {name}; alone take {each}."
         yield Paragraph((text,))
+        if unknown := span_unknown(case):
+            yield Paragraph((f"The span is not known: {unknown}.",))
         if phase == "backward":
             yield Paragraph((f"{OF_BACKWARD[:1].upper()}{OF_BACKWARD[1:]}.",))
         try:

@@ -72,7 +72,8 @@ registers."""
 COPY, READ, WRITE = "copy", "read", "write"
 ADDED, CHOSEN, NEW = "addition in the cache", "choice", "new array"
 ROWS, WIDTH = 512, 64
-"""Rows and width of a narrow matrix: the usual width of a head of attention."""
+"""Rows and width of a narrow matrix: the usual width of a head of attention. A product whose rows,
+columns or terms are at most `WIDTH` is one of narrow matrices."""
 SHARE = 4
 """The cache's bytes over those of a product of narrow matrices and of a choice: such a call takes a
 few milliseconds at most, so that few calls are preempted."""

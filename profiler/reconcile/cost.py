@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from costmodel.prediction.columns import longest
 from profiler.meters.intervals import processes_in
 from profiler.reconcile.derived import Derived
 from profiler.records.grades import grade_of
@@ -132,8 +133,7 @@ def with_floor(
     cost |= dict.fromkeys(FLOOR)
     if isinstance(limits, str):
         return cost, why | dict.fromkeys(FLOOR, limits)
-    cost["bound"] = max(limits, key=lambda name: limits[name])
-    cost["floor_s"] = limits[cost["bound"]]
+    cost["bound"], cost["floor_s"] = longest(limits)
     if cost["latency_s"] is None:
         return cost, why | dict.fromkeys(("bound_share", "rest_s"), why["latency_s"])
     cost["bound_share"] = cost["floor_s"] / cost["latency_s"]

@@ -5,9 +5,10 @@ a board that was measured (`costmodel calibrate`), each call of an operation tak
 time of a kernel (`kernel_time`) and then the longest of these times, as work begins when the kernel
 has begun:
 
-- Arithmetic. Products of matrices run at the rate of narrow matrices, as mixers multiply them, and
-  on a CPU, where they have one row, at the rate of multiply-adds, as no entry of their matrices is
-  used again; exponentials at their own rate; others one by one, at half of the rate of
+- Arithmetic. Products of matrices run at the rate of narrow matrices if their rows, columns or
+  terms are at most `WIDTH`, as those of heads of attention, else at the rate of matrices, and on a
+  CPU, where they have one row, at the rate of multiply-adds, as no entry of their matrices is used
+  again; exponentials at their own rate; others one by one, at half of the rate of
   multiply-adds.
 - Movement. The bytes of operands and result move through the last cache; the bytes of a call that
   exceed the cache move through the memory, those of the result as bytes of a new array. Where the
@@ -29,10 +30,11 @@ share of the peak that products reach.
 
 A record holds the totals over the calls of one operation, so that each call has the average bytes;
 of products of matrices a record also holds the shapes, and an older one without shapes the average
-shape (of batches: the average work).
+shape (of batches: the average work, and all products of a CPU run at the rate of narrow matrices).
 Without a measured rate of narrow matrices, the dense peak stands in; without one of matrices in
-fp32, that of the vector units; without one of new arrays or of the cache, the memory's bandwidth;
-without a rate of chosen entries, these take no time.
+a type that the matrix units do not take, such as fp32, that of the vector units; without one of new
+arrays or of the cache, the memory's bandwidth; without a rate of chosen entries, these take no
+time. A `Step` names the figures for which others stood in.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ from costmodel.prediction.predict import (
 from costmodel.questions.question import BYTES
 from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.forward_rules import CONTRACTIONS
+from profiler.meters.ceilings import WIDTH
 from profiler.modules.described import dispatched_classes
 
 if TYPE_CHECKING:
@@ -168,8 +171,12 @@ def step_of(
     own = Counted("", {}, dtype, counted=Work(*counted))
     small = _fit(SMALL, on) if on.kind == GPU else None
     by_datasheet = small is not None and "kernel_time" not in on.figures
-    arithmetic = _arithmetic_s(operation, ops, dtype, on, by_datasheet=by_datasheet)
-    movement = _movement_s(op, moved, calls, on)
+    instead = ["kernel_time"] if by_datasheet else []
+    arithmetic = _others_s(operation, ops, dtype, on)
+    if products:
+        at_peak = _products_s(op, products, dtype, on, instead)
+        arithmetic += at_peak / (_fit("gemm", on).constants["peak"] if by_datasheet else 1.0)
+    movement = _movement_s(op, moved, calls, on, instead)
     if one_row:
         arithmetic = max(arithmetic, one_row / on[f"vector.{dtype}"])
     if streamed and products:
@@ -177,6 +184,8 @@ def step_of(
     one_by_one = 0.0
     if operation in ONE_BY_ONE and "selection" in on.figures:
         one_by_one = float(op["bytes_written"]) / BYTES[dtype] / on["selection"]
+    elif operation in ONE_BY_ONE:
+        instead.append("selection")
     # at least, expected and at most
     if small is not None and by_datasheet:
         starts = small.constants["start"] * 1e-6 * np.array([0, among_kernels()[0], 1])
@@ -191,18 +200,13 @@ def step_of(
     ends = least, most
     joules = energy(own, on, seconds, *ends) if _has_power(dtype, on) else (None, None, None)
     one = Prediction(seconds, *ends, *joules)
-    return _step(named, SMALL, np.array([calls]), own, one, on)
+    return _step(named, SMALL, np.array([calls]), own, one, on, instead)
 
 
 def _of_one_row(op: Mapping[str, Any]) -> float:
     """The multiplications and additions of those products of an operation that have one row or one
     column."""
-    found: float = sum(
-        batch * rows * columns * (2 * terms - 1) * times
-        for batch, rows, columns, terms, times in op.get("products", ())
-        if 1 in (rows, columns)
-    )
-    return found
+    return _sums([one for one in op.get("products", ()) if 1 in one[1:3]])
 
 
 def _of_fitted_products(
@@ -228,19 +232,41 @@ def _of_fitted_products(
     return None
 
 
-def _arithmetic_s(
-    operation: str, ops: Mapping[str, int], dtype: str, on: Board, *, by_datasheet: bool
+def _products_s(
+    op: Mapping[str, Any], number: int, dtype: str, on: Board, instead: list[str]
 ) -> float:
-    """The seconds that a board takes for the arithmetic `ops` (class -> number) of an operation:
-    exponentials, products of matrices, and all else. `by_datasheet`: only the datasheet of the
-    board is known, of whose peak products reach a share."""
+    """The seconds that a board takes for the `number` of multiplications and additions of an
+    operation's products of matrices, those of narrow matrices at their own rate. `instead` gets the
+    figures for which others stand in."""
+    shapes = op.get("products", ())
+    wide = [one for one in shapes if min(one[1:4]) > WIDTH]
+    of_wide = number * _sums(wide) / _sums(shapes) if wide else 0.0
+    unit, narrow = on.product_unit(dtype), f"narrow.{dtype}"
+    if number > of_wide and narrow not in on.figures:
+        instead.append("narrow")
+        narrow = unit
+    if unit.startswith("vector") and (of_wide or narrow == unit):
+        instead.append("matrix")
+    found = of_wide / on[unit] if of_wide else 0.0
+    return found + ((number - of_wide) / on[narrow] if number > of_wide else 0.0)
+
+
+def _sums(shapes: Sequence[Sequence[int]]) -> float:
+    """The multiplications and additions of products with these shapes: batch, rows, columns, terms,
+    and the number of calls."""
+    return sum(
+        float(batch * rows * columns * (2 * terms - 1) * times)
+        for batch, rows, columns, terms, times in shapes
+    )
+
+
+def _others_s(operation: str, ops: Mapping[str, int], dtype: str, on: Board) -> float:
+    """The seconds that a board takes for the arithmetic `ops` (class -> number) of an operation
+    beside products of matrices: exponentials, and all else."""
     others = {name: number for name, number in ops.items() if name != "exp"}
     found = ops["exp"] / on["special"] if ops["exp"] else 0.0
     if operation in PRODUCTS:
-        units = (f"{unit}.{dtype}" for unit in ("narrow", "matrix", "vector"))
-        share = _fit("gemm", on).constants["peak"] if by_datasheet else 1.0
-        rate = on[next((unit for unit in units if unit in on.figures), f"matrix.{dtype}")]
-        found += (others.pop("mul") + others.pop("add")) / (share * rate)
+        del others["mul"], others["add"]
     if number := sum(others.values()):
         # entries in two bytes are computed in fp32 where their type has no rate of its own
         unit = next((x for x in (dtype, "fp32") if f"vector.{x}" in on.figures), dtype)
@@ -248,16 +274,21 @@ def _arithmetic_s(
     return found
 
 
-def _movement_s(op: Mapping[str, Any], moved: int, calls: int, on: Board) -> float:
+def _movement_s(
+    op: Mapping[str, Any], moved: int, calls: int, on: Board, instead: list[str]
+) -> float:
     """The seconds in which `calls` calls of an operation move `moved` bytes: through the last cache
     or, what of a call exceeds the cache, through the memory, first the bytes written, at the rate
-    of a new array if it is known."""
+    of a new array if it is known. `instead` gets the figures for which others stand in."""
     beyond = calls * max(moved / calls - on["l2_bytes"], 0)
-    new = min(beyond, op["bytes_written"]) if "allocation" in on.figures else 0
+    new = min(beyond, op["bytes_written"])
     found: float = (beyond - new) / on["memory_bandwidth"]
-    found += new / on["allocation"] if new else 0
-    cache = "l2_bandwidth" if "l2_bandwidth" in on.figures else "memory_bandwidth"
-    return found + (moved - beyond) / on[cache]
+    for figure, number in (("allocation", new), ("l2_bandwidth", moved - beyond)):
+        if number and figure not in on.figures:
+            instead.append(figure)
+            figure = "memory_bandwidth"
+        found += number / on[figure] if number else 0.0
+    return found
 
 
 def _fit(kernel: str, on: Board) -> Fit:
@@ -269,26 +300,36 @@ def _fit(kernel: str, on: Board) -> Fit:
 
 def _has_power(dtype: str, on: Board) -> bool:
     """Whether a board has the figures from which its power follows."""
-    return on.kind == GPU and {"power_limit", f"matrix.{dtype}"} <= {*on.figures}
+    return on.kind == GPU and "power_limit" in on.figures and bool(on.product_units(dtype))
 
 
-def _step(named: str, like: str, calls: Floats, work: Calls, each: Prediction, on: Board) -> Step:
+def _step(
+    named: str,
+    like: str,
+    calls: Floats,
+    work: Calls,
+    each: Prediction,
+    on: Board,
+    instead: Sequence[str] = (),
+) -> Step:
     """The step `named` of N kinds of calls (such as shapes of matrix products), from the prediction
     `each` and the `work` of one call of each kind, both with arrays (N,). `calls`: how many calls
-    there are of each kind (N,); `like`: the kernel whose family has the constants."""
+    there are of each kind (N,); `like`: the kernel whose family has the constants; `instead`: the
+    figures for which others stand in."""
 
     def total(of_one: Any) -> float:
         return float("nan") if of_one is None else float((calls * of_one).sum())
 
     limits = {"memory": total(work.movement(on))}
     if work.work.products.any():
-        rate = on[f"{'matrix' if f'matrix.{work.dtype}' in on.figures else 'vector'}.{work.dtype}"]
+        unit = on.product_unit(work.dtype)
+        rate = on[unit if unit in on.figures else f"narrow.{work.dtype}"]
         limits["products"] = total(work.work.products) / rate
     return Step(
         named,
         total(each.seconds), total(each.low), total(each.high),
         total(each.joules), total(each.joules_low), total(each.joules_high),
-        limits, like,
+        limits, like, frozenset(instead),
     )  # fmt: skip
 
 

@@ -16,13 +16,13 @@ from torch.overrides import TorchFunctionMode
 from costmodel.errors import Unanswered, as_exception
 from costmodel.language.equations import Mixer
 from costmodel.prediction.columns import board_of
-from costmodel.prediction.layers import Step
+from costmodel.prediction.layers import NoType, Step
 from costmodel.program.chosen_sizes import combinations, letters_of
 from costmodel.program.conventions import Backward
 from costmodel.questions.question import Case, Dtypes
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.mode import DispatchMode
-from profiler.host.device import dtype_name
+from profiler.host.device import DTYPES, dtype_name
 from profiler.modules.registry import STEPLESS, Implementation
 from profiler.reconcile import predicted
 from profiler.records.reading import MeasureError, reason_of
@@ -93,8 +93,11 @@ def _counted(case: Case, module: Implementation) -> tuple[Mapping[str, Any], str
     """(the counts of the operations that a module dispatches, as JSON values; the type of its
     entries), at the sizes of a case; Unanswered if the module cannot be called."""
     dtypes = case.dtypes or Dtypes()
+    if (asked := dtypes.name_of("activations")) not in DTYPES:
+        known = ", ".join(DTYPES)
+        raise NoType(f"times of modules are known in {known} alone, not in {asked}")
     try:
-        dtype = dtype_name(dtypes.name_of("activations"))
+        dtype = dtype_name(asked)
         if {dtypes.name_of(role) for role in ("weights", "cache", "state")} != {dtype}:
             raise MeasureError(
                 f"a module has one element type, {dtype}: give weights, cache and state no other"

@@ -107,6 +107,7 @@ def step(name: str, op: Mapping[str, Any], dtype: str, on: Board) -> Step:
 
 ENDS = ("low", "seconds", "high")
 X, Y, Z = (3, 5), (5, 7), (2, 3, 5)
+WIDE = (67, 71), (71, 73)
 PRODUCTS = 3 * 7 * (5 + 4)
 """Multiplications and additions of X @ Y."""
 HOLDS_ONE = {"memory_bandwidth": 1, "l2_bandwidth": 1e30, "l2_bytes": 4 * (15 + 35 + 21)}
@@ -119,6 +120,14 @@ HOLDS_ONE = {"memory_bandwidth": 1, "l2_bandwidth": 1e30, "l2_bytes": 4 * (15 + 
         (lambda x, y: x @ y, (X, Y), {"matrix_fp32": 1}, PRODUCTS),
         (lambda x, y: x @ y, (X, Y), {"matrix_fp32": 1, "narrow_fp32": 3}, PRODUCTS / 3),
         (lambda x: torch.einsum("hld,hmd->hlm", x, x), (Z,), {"narrow_fp32": 1}, 2 * 3 * 3 * 9),
+        # products are narrow with 64 rows, columns or terms
+        (lambda x, y: x @ y, WIDE, {"matrix_fp32": 1, "narrow_fp32": 7}, 67 * 73 * 141),
+        (
+            lambda x, y: (x @ y, x @ y[:, :61]),
+            WIDE,
+            {"matrix_fp32": 1, "narrow_fp32": 7},
+            67 * 73 * 141 + 67 * 61 * 141 / 7,
+        ),
         (torch.exp, (X,), {"special": 1}, 15),
         (torch.add, (X, X), {"vector_fp32": 2}, 15),  # half of the rate of multiply-adds
         (torch.sigmoid, (X,), {"vector_fp32": 2, "special": 5}, 15 * (1 + 1 + 1 / 5)),
