@@ -76,10 +76,12 @@ ANYWHERE: Mapping[str, Any] = {
     "mlp_bias": False,
     "rms_norm": True,
     "scale_attn_weights": True,
+    "sliding_window": None,
     "use_cla": False,
     "use_mrope": False,
 }
-"""Fields of every class and of released files, with the value that goes without saying."""
+"""Fields of every class and of released files, with the value that goes without saying. A class
+that has no windows still gives a cache object with windows if `sliding_window` has a width."""
 
 TABLES_OF_ANGLES = frozenset(
     """

@@ -366,6 +366,9 @@ REFUSED = [
     ({"model_type": "recurrent_gemma", "lru_width": 7}, "10 heads do not divide the 7 channels of"),
     ({**LLAMA, "quantization_config": 7}, "'quantization_config' must be an object, got 7"),
     ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
+    *(({"model_type": kind, "sliding_window": 40}, "'sliding_window' = 40 is not read, whose default "
+       "is None: a count may depend on it; --ignore sliding_window leaves it out")
+      for kind in ("llama", "glm4_moe", "olmo2", "deepseek_v3", "nemotron_h", "qwen3_next")),
     *(({"model_type": "kimi_linear", "num_hidden_layers": 3, "linear_attn_config": {
         "full_attn_layers": full, "kda_layers": kda}}, sentence) for full, kda, sentence in (
         ([3], [1, 2, 3], "layer 3 is in full_attn_layers and in kda_layers: each layer must"),

@@ -82,7 +82,6 @@ def read(c: Configuration) -> Description:
             "mlp_hidden_act": ("relu2",),
             "mamba_hidden_act": ("silu",),
             "moe_latent_size": (None,),
-            "sliding_window": (None,),
             "hidden_dropout": (0.0,),
         }
     )

@@ -395,7 +395,10 @@ class Plain:
             off.
         """
         known = dict.fromkeys((FULL, *WINDOWS, *self.mixers))
-        c.fields_read.update(("sliding_window", "sliding_window_pattern", "max_window_layers"))
+        # of a class without windows too, these two change nothing
+        c.fields_read.update(("sliding_window_pattern", "max_window_layers"))
+        if "sliding_window" in c.defaults:
+            c.fields_read.add("sliding_window")
         if "use_sliding_window" in c.defaults and not c.switch("use_sliding_window"):
             usual = self.kinds or (lambda c, k, number: FULL)
         else:
