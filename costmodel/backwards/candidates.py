@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from costmodel.errors import ModelError, UnknownMixer
 from costmodel.language.equations import Mixer
@@ -30,24 +31,32 @@ def candidate(name: str | Mixer) -> tuple[Mixer, str | None]:
 
 
 def without_fields(names: Iterable[str], ignored: Collection[str] | None) -> list[str | Mixer]:
-    """The names, with a mixer in place of each `config.json`, whose fields `ignored`, if they are
-    not read, may have any value; unchanged without such fields.
+    """The names, with a mixer in place of each `config.json`, read without those of the fields
+    `ignored` that it has; unchanged without such fields.
 
     Raises:
-        ModelError: fields, and no name is that of a file; or a configuration that cannot be read.
+        ModelError: fields, and no name is that of a file; a field that no file has; or a
+            configuration that cannot be read.
     """
     given: list[str | Mixer] = [*names]
     if not ignored:
         return given
     # imported here because most commands name no network
     from costmodel.networks import as_mixer
+    from costmodel.networks.huggingface import file_fields, named
 
-    files = [
-        as_mixer(name, ignored)
-        if isinstance(name, str) and name.partition("{")[0].endswith(".json")
-        else None
-        for name in given
-    ]
-    if not any(files):
+    paths = {name: name.partition("{")[0] for name in given if isinstance(name, str)}
+    known = {
+        name: named(file_fields(Path(path)))
+        for name, path in paths.items()
+        if path.endswith(".json")
+    }
+    if not known:
         raise ModelError("--ignore is about fields of a configuration: name a config.json")
-    return [file or name for file, name in zip(files, given, strict=True)]
+    somewhere = set[str]().union(*known.values())
+    found: dict[str | Mixer, Mixer | None] = {
+        # a field that no file has is refused by the first
+        name: as_mixer(name, [field for field in ignored if field in has or field not in somewhere])
+        for name, has in known.items()
+    }
+    return [found.get(name) or name for name in given]

@@ -215,7 +215,7 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 Ignored = Annotated[
     list[str] | None,
     typer.Option(
-        "--ignore", metavar="FIELD", help="A field of the configuration to leave out; repeatable."
+        "--ignore", metavar="FIELD", help="A field to leave out of the configuration; repeatable."
     ),
 ]
 Recompute = Annotated[

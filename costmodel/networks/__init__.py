@@ -70,7 +70,7 @@ def described(
     Args:
         name, config: the name or the path of a `config.json`; the other is None.
         changes: choice -> its new value, None for a choice that stays.
-        ignored: fields of the configuration that are not read and may have any value.
+        ignored: fields of the configuration that are left out, so that the class's defaults hold.
 
     Raises:
         ModelError: neither or both are given, the configuration cannot be read, or the network is
@@ -86,7 +86,7 @@ def described(
     found = huggingface.read(config, ignored) if config is not None else preset(name or "")
     # the fields again, for the type of model and the quantisation, which choices do not have
     file = huggingface.configuration(config, ignored) if config is not None else None
-    method = huggingface.quantised(file) if file and "quantization_config" not in ignored else ""
+    method = huggingface.quantised(file) if file else ""
     if isinstance(found, Choices):
         made = description(changed(found, changes))
         kind = file.fields["model_type"] if file else ""
@@ -104,7 +104,7 @@ def as_mixer(name: str, ignored: Collection[str] = ()) -> Mixer | None:
     `config.json`; sizes may follow in braces, `gpt-2{L=24}`. None for a name that is no network's.
 
     Args:
-        ignored: fields of the configuration that are not read and may have any value.
+        ignored: fields of the configuration that are left out, so that the class's defaults hold.
 
     Raises:
         ModelError: a configuration that cannot be read, or a network whose layers have no

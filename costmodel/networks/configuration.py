@@ -317,13 +317,12 @@ class Configuration:
                     found[key] = value
         return found
 
-    def refuse_unread(self, ignored: Collection[str] = ()) -> None:
+    def refuse_unread(self) -> None:
         """Raise ModelError for a field that no reader has read, since a count may depend on it,
-        unless its value is the default, no count of any model depends on it, or `ignored` names
-        it."""
+        unless its value is the default, or no count of any model depends on it."""
         usual = {**ANYWHERE, **self.defaults}
         for name, value in self.fields.items():
-            if name in self.fields_read or name in COUNT_NOTHING or name in ignored:
+            if name in self.fields_read or name in COUNT_NOTHING:
                 continue
             if name in usual and value == usual[name]:
                 continue

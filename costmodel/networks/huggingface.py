@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -118,22 +119,61 @@ MISSING: Mapping[str, str] = {
 """Type of a model that is not read -> the part that no network here has."""
 
 
-def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
-    """The fields of a `config.json`; of a model with images or sound, those of its text, which
-    stand in an object such as "text_config": {...}. If the file has no such object, the text has
-    the defaults in tables/transformers/texts.json ("text"). The table also lists the fields of
-    images or sound ("beside"), and whether the class reads the file's other fields as the text's
-    ("flat", as Fuyu); if not, other fields are refused, except those `ignored`.
-
-    Raises:
-        ModelError: not JSON, without a type of model, or a field that is not read.
-    """
+def file_fields(path: Path) -> dict[str, Any]:
+    """The fields of a `config.json`; ModelError if the file is not JSON, or names no type of
+    model."""
     try:
         fields = read_data(path)
     except ValueError as reason:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or llama")
+    return fields
+
+
+def named(value: Any) -> set[str]:
+    """The names of all fields of an object, those of objects in it included."""
+    if not isinstance(value, dict):
+        return set()
+    return {*value}.union(*map(named, value.values()))
+
+
+def _without(value: Any, ignored: Collection[str]) -> Any:
+    """An object without the fields `ignored`, in it and in objects in it."""
+    if not isinstance(value, dict):
+        return value
+    return {name: _without(one, ignored) for name, one in value.items() if name not in ignored}
+
+
+def _left(path: Path, ignored: Collection[str]) -> dict[str, Any]:
+    """The fields of a `config.json` without those `ignored`; ModelError for a name that the file
+    has not, or for `model_type`."""
+    fields = file_fields(path)
+    known = named(fields) - {"model_type"}
+    for name in ignored:
+        if name == "model_type":
+            raise ModelError(f"{path}: --ignore model_type: the type of model must stay, since it "
+                             f"says how the other fields are read")  # fmt: skip
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            meant = f": did you mean {near[0]}?" if near else ", so leave out --ignore"
+            raise ModelError(f"{path}: --ignore {name}: the file has no such field{meant}")
+    left: dict[str, Any] = _without(fields, ignored)
+    return left
+
+
+def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
+    """The fields of a `config.json` without those `ignored`; of a model with images or sound, those
+    of its text, which stand in an object such as "text_config": {...}. If the file has no such
+    object, the text has the defaults in tables/transformers/texts.json ("text"). The table also
+    lists the fields of images or sound ("beside"), and whether the class reads the file's other
+    fields as the text's ("flat", as Fuyu); if not, other fields are refused.
+
+    Raises:
+        ModelError: not JSON, without a type of model, a field that is not read, or an `ignored`
+            field that is not there.
+    """
+    fields = _left(path, ignored)
     kind, outer = fields["model_type"], ("_name_or_path", "dtype", "torch_dtype", TIES)
     usual = read_data(data_dir("transformers") / "texts.json").get(kind, {})
     text = next((fields[name] for name in OF_TEXT if fields.get(name) is not None), None)
@@ -141,7 +181,7 @@ def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
         own = {n: value for n, value in fields.items() if n not in (*usual["beside"], "model_type")}
         if not usual["flat"]:
             outside = Configuration(path, own, fields_read={*outer})
-            outside.refuse_unread(ignored)
+            outside.refuse_unread()
         text = {**usual["text"], **(own if usual["flat"] else {})}
     if kind not in READERS and isinstance(text, dict):
         named = {name: fields[name] for name in outer if name in fields}
@@ -156,7 +196,7 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
     blocks, whichever the reader of its type gives.
 
     Args:
-        ignored: fields that are not read and may have any value.
+        ignored: fields that are left out, so that the defaults of the class hold.
 
     Raises:
         ModelError: not JSON, an unknown architecture or part, a missing size, or a field that is
@@ -167,7 +207,7 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
     if kind not in READERS:
         raise ModelError(f"{path}: {_unknown_architecture(kind, config.fields)}")
     found = READERS[kind](config)
-    config.refuse_unread(ignored)
+    config.refuse_unread()
     method = quantised(config)
     of_weights = f"weights are counted as they are before {method} quantises them" if method else ""
     return replace(found, remark="; ".join(filter(None, (config.remark, found.remark, of_weights))))

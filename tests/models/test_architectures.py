@@ -366,8 +366,8 @@ REFUSED = [
     ({"model_type": "recurrent_gemma", "lru_width": 7}, "10 heads do not divide the 7 channels of"),
     ({**LLAMA, "quantization_config": 7}, "'quantization_config' must be an object, got 7"),
     ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
-    *(({"model_type": kind, "sliding_window": 40}, "'sliding_window' = 40 is not read, whose default "
-       "is None: a count may depend on it; --ignore sliding_window leaves it out")
+    *(({"model_type": kind, "sliding_window": 40}, "'sliding_window' = 40 is not read, whose "
+       "default is None: a count may depend on it; --ignore sliding_window leaves it out")
       for kind in ("llama", "glm4_moe", "olmo2", "deepseek_v3", "nemotron_h", "qwen3_next")),
     *(({"model_type": "kimi_linear", "num_hidden_layers": 3, "linear_attn_config": {
         "full_attn_layers": full, "kda_layers": kda}}, sentence) for full, kda, sentence in (
@@ -570,6 +570,17 @@ def test_memory_in_every_format(tmp_path: Path, format_: str) -> None:
 def test_a_field_that_is_ignored_is_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, {**LLAMA, "attn_logit_cap": 30.0})
     assert printed("model", "--hf", path, "--ignore", "attn_logit_cap")["parameters"] > 0
+    assert printed("memory", path, "--t", "3", "--ignore", "num_key_value_heads", "--ignore",
+                   "attn_logit_cap")["cache_bytes"] == 3 * 32 * 2 * 4096 * 2  # fmt: skip
+    for name, said in (
+        ("attn_logit_cup", "the file has no such field: did you mean attn_logit_cap?"),
+        ("zz", "--ignore zz: the file has no such field, so leave out --ignore"),
+        ("model_type", "--ignore model_type: the type of model must stay"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            huggingface.read(Path(path), (name,))
+    nested = {"model_type": "mistral3", "text_config": {**LLAMA, "rope_scaling": {"odd": 3}}}
+    assert read(tmp_path, nested, ("odd", "vocab_size")).parameters().at() < 8e9
     choices = CliRunner().invoke(app, ["model", "--hf", written(tmp_path, LLAMA), "--ffn"])
     assert "have no choice 'ffn': change the configuration" in str(choices.exception)
 

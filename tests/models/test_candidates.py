@@ -90,6 +90,11 @@ def test_every_command_leaves_ignored_fields_out(
     assert found == run(f"{words.format(plain)} --format csv", capsys).replace(
         "config.json", "odd.json"
     )
+    if "linear-attention" in words:  # a field of one of two files, and a field of none
+        both = f"crossover {plain} {odd} --by parameters --over l --ignore attn_logit"
+        assert cli.run(shlex.split(f"{both}_cap")) == 0
+        assert cli.run(shlex.split(both)) == 2
+        assert "--ignore attn_logit: the file has no such field" in capsys.readouterr().err
     assert cli.run(shlex.split(words.format(odd))) == 2
     assert "--ignore attn_logit_cap leaves it out" in capsys.readouterr().err
     assert cli.run(shlex.split(f"{words.format('gpt-2')} --ignore x")) == 2
