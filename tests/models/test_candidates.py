@@ -90,8 +90,8 @@ def test_every_command_leaves_ignored_fields_out(
     assert found == run(f"{words.format(plain)} --format csv", capsys).replace(
         "config.json", "odd.json"
     )
-    if "linear-attention" in words:  # a field of one of two files, and a field of none
-        both = f"crossover {plain} {odd} --by parameters --over l --ignore attn_logit"
+    if words.startswith("table"):  # a field of one of two files, and a field of none
+        both = f"table {plain} {odd} --columns parameters --ignore attn_logit"
         assert cli.run(shlex.split(f"{both}_cap")) == 0
         assert cli.run(shlex.split(both)) == 2
         assert "--ignore attn_logit: the file has no such field" in capsys.readouterr().err
