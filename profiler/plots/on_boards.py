@@ -112,6 +112,9 @@ def _limits(dtype: str, on: Board) -> Limits:
     return {f"peak of {kind} units, {dtype}": (on[f"{kind}.{dtype}"], moved) for kind in units}
 
 
+NO_BAR = "no bar of the span, which is not known"
+
+
 def floors_of_cases(cases: Mapping[str, Case], on: Board | None) -> Picture:
     """Make the figure of floors with a panel for each title and case: what each limit of the cases'
     board (`on`) alone takes, and the predicted time, at or above the longest.
@@ -131,6 +134,8 @@ def floors_of_cases(cases: Mapping[str, Case], on: Board | None) -> Picture:
         except Unanswered as reason:
             missing.append((title, f"no predicted time: {reason}"))
             predicted = None
+        if "span" not in found:
+            missing.append((title, NO_BAR))
         panels.append(floor_panel(title, found, predicted, "predicted"))
     return _floors(panels, missing, on)
 
@@ -157,6 +162,8 @@ def floors_of_records(records: Sequence[Measurement], on: Board | None) -> Pictu
         if "latency" not in record.readings:
             missing.append((title, f"no time: {record.reason('latency')}"))
             continue
+        if "span" not in found:
+            missing.append((title, NO_BAR))
         latency = record.readings["latency"].value
         panels.append(floor_panel(title, found, latency, "measured"))
     return _floors(panels, missing, on)

@@ -119,7 +119,8 @@ OF_SUMMARY = (
 )  # fmt: skip
 OF_FLOOR = Note((
     "floor: the longest time that one limit alone takes on the board: products, exponentials, "
-    "compulsory bytes, span or launches, whose time is estimated and no lower bound; reached: the "
+    "compulsory bytes, span or launches, whose time is estimated and no lower bound (span unknown: "
+    "the longest of the others, as no span is derived at these sizes); reached: the "
     "floor as a share of the time, above 100 % where caches hold what the floor moves through "
     "memory; predicted: the operations that torch dispatches, one after the other, each the "
     "board's least time of a kernel (by a GPU's datasheet, what is left of a small kernel's launch "

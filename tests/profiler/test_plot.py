@@ -13,7 +13,9 @@ import costmodel as cm
 from cli import run
 from costmodel.backwards.crossover import crossover
 from costmodel.prediction.boards import Board, board
+from costmodel.prediction.columns import WORK
 from costmodel.program.chosen_sizes import sizes_in_python
+from costmodel.questions.question import Figure
 from profiler.plots import drawing, measured
 from profiler.plots.kinds import KINDS, OfMixers, OfRecords
 from profiler.plots.measured import PlotSelection
@@ -255,6 +257,16 @@ def test_floors_lead_to_the_predicted_time_and_the_longest_binds(name: str, head
     assert (rest.start, rest.end) == (floors[-1].end, time.end)
     assert time.name == "predicted"
     assert time.end * 1e9 == pytest.approx(row["predicted_time"], abs=1)
+
+
+def test_a_span_that_is_not_known_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = Figure("span", "levels", lambda case: "not derived")
+    monkeypatch.setitem(WORK, "span", without)
+    picture = of_mixers("she", kind="floors", l=(67,), d=61, board=board("h100"))
+    assert "span" not in str([bar.name for bar in picture.panels[0].bars])
+    assert any("no bar of the span" in said for said in picture.missing)
+    records_ = of_runs("floors")
+    assert any("no bar of the span" in said for said in records_.missing)
 
 
 def test_rounds_of_a_sweep_share_a_waterfall_and_a_reason() -> None:
