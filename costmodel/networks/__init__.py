@@ -86,7 +86,7 @@ def described(
     found = huggingface.read(config, ignored) if config is not None else preset(name or "")
     # the fields again, for the type of model and the quantisation, which choices do not have
     file = huggingface.configuration(config, ignored) if config is not None else None
-    method = huggingface.quantised(file) if file else ""
+    method = huggingface.unnamed(file) if file else ""
     if isinstance(found, Choices):
         made = description(changed(found, changes))
         kind = file.fields["model_type"] if file else ""

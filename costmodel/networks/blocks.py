@@ -252,7 +252,8 @@ class Description:
         assumed: what -> where its value is taken from, if the source does not print it.
         dtype: the element type of the weights, if the configuration says; "" else.
         state_dtype: the element type of recurrent states; "" is that of the weights.
-        quantised: the method that stores the weights, such as "fp8"; "" for none.
+        quantised: the sentence that asks for the type of weights that a method such as "fp8" or
+            "awq" stores; "" without such a method.
         model_type: the type that the configuration names; "" if none was read.
         trained: patterns of the parts whose parameters a training step changes; () for all parts,
             or for none where there are adapters.

@@ -160,9 +160,17 @@ class Configuration:
 
     @property
     def dtype(self) -> str:
-        """The element type of the weights; "" where none is named."""
-        found = self.fields.get("dtype") or self.fields.get("torch_dtype")
-        return DTYPES.get(str(found).removeprefix("torch."), "")
+        """The element type of the weights; "" where none is named. ModelError for an unknown
+        type."""
+        for name in ("dtype", "torch_dtype"):
+            if (found := self.fields.get(name)) is not None:
+                if (known := DTYPES.get(str(found).removeprefix("torch."))) is None:
+                    raise self.refused(
+                        f"{name} = {found!r} is unknown: expected {', '.join(DTYPES)}; --ignore "
+                        f"{name} leaves it out"
+                    )
+                return known
+        return ""
 
     def refused(self, words: str) -> ModelError:
         """The error that says what is wrong with the file."""
@@ -327,6 +335,8 @@ class Configuration:
             if name in usual and value == usual[name]:
                 continue
             known = f", whose default is {usual[name]!r}" if name in usual else ""
+            if isinstance(value, list) and len(value) == self.get("num_hidden_layers"):
+                known += ", and the class reads layer_types" * ("layer_types" in self.defaults)
             raise self.refused(
                 f"'{name}' = {value!r} is not read{known}: a count may depend on it; "
                 f"--ignore {name} leaves it out"

@@ -223,12 +223,31 @@ def quantised(c: Configuration) -> str:
     return str(given.get("quant_method", "quantization_config")) if given else ""
 
 
+BITS = {8: "int8", 4: "int4"}
+"""Bits of a quantised weight -> the element type with as many."""
+
+
+def unnamed(c: Configuration) -> str:
+    """What says that weights are quantised, and which `--weight-dtype` names the type that the
+    configuration means: as many bits as `quantization_config` says, or else fp8; "" without
+    such an object."""
+    if not (method := quantised(c)):
+        return ""
+    given = c.around.get("quantization_config") or c.get("quantization_config")
+    four = given.get("load_in_4bit") or "4" in method
+    dtype = BITS.get(given.get("bits") or (4 if four else 0), "fp8")
+    return (
+        f"{c.path}: {method} quantises some of the weights or all: --weight-dtype {dtype}, or "
+        "another type, says how many bytes each takes"
+    )
+
+
 def _unknown_architecture(kind: str, config: Mapping[str, Any]) -> str:
     """The message for an unknown `model_type`; it names the parts that the configuration asks for
     and no network here has, as far as `MISSING` (by type) or `FOREIGN` (by a field) knows them."""
     there = [MISSING[kind]] if kind in MISSING else []
     there = there or [part for key, part in FOREIGN.items() if config.get(key)]
-    known = f"model_type '{kind}' is not known ({', '.join(sorted(READERS))} are)"
-    if not there:
-        return f"{known}: which parts it has is not written down here"
-    return f"{known}: no part of a network here is {', '.join(dict.fromkeys(there))}"
+    known = f"model_type '{kind}' is not known"
+    if there:
+        known = f"no part of a network here is {', '.join(dict.fromkeys(there))}, and {known}"
+    return f"{known}: known are {', '.join(sorted(READERS))}"

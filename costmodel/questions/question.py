@@ -124,8 +124,8 @@ USUAL = "fp32"
 @dataclass(frozen=True)
 class Dtypes:
     """Element types by role; "" where a user names no type of activations, and None where another
-    role has the type of the activations. `quantised`: the method that stores the weights of a
-    network, of which no type is named; "" for none."""
+    role has the type of the activations. `quantised`: the sentence that asks for the type of a
+    network's weights, which are quantised; "" for weights that are not."""
 
     activations: str = ""
     state: str | None = None
@@ -178,10 +178,7 @@ class Dtypes:
         Unanswered for weights that are quantised."""
         role = "weights" if kind == "rows" else kind
         if role == "weights" and self.quantised:
-            raise Unanswered(
-                f"{self.quantised} quantises some of the weights or all: --weight-dtype fp8, or "
-                "--dtype fp8 or another type, says how many bytes each takes"
-            )
+            raise Unanswered(self.quantised)
         return self._own.get(role) or self.activations or USUAL
 
     def bytes_of(self, kind: str) -> int | Fraction:

@@ -23,6 +23,7 @@ from costmodel.networks import huggingface
 from costmodel.networks.answers import together
 from costmodel.networks.architectures.plain import TEXT_ALONE
 from costmodel.networks.blocks import Description
+from costmodel.networks.configuration import Configuration
 from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import counting
 from costmodel.networks.training import gradient_elements, graph_of
@@ -366,6 +367,9 @@ REFUSED = [
     ({"model_type": "recurrent_gemma", "lru_width": 7}, "10 heads do not divide the 7 channels of"),
     ({**LLAMA, "quantization_config": 7}, "'quantization_config' must be an object, got 7"),
     ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
+    ({**LLAMA, "torch_dtype": "banana"}, "torch_dtype = 'banana' is unknown: expected float64, fl"),
+    ({"model_type": "minimax", "num_hidden_layers": 2, "attn_type_list": [0, 1]},
+     "'attn_type_list' = [0, 1] is not read, and the class reads layer_types: a count may"),
     *(({"model_type": kind, "sliding_window": 40}, "'sliding_window' = 40 is not read, whose "
        "default is None: a count may depend on it; --ignore sliding_window leaves it out")
       for kind in ("llama", "glm4_moe", "olmo2", "deepseek_v3", "nemotron_h", "qwen3_next")),
@@ -429,7 +433,8 @@ def test_a_type_that_is_not_read_is_refused_with_the_part_that_is_missing(tmp_pa
         assert kind not in huggingface.READERS
         with pytest.raises(ModelError, match=re.escape(f"'{kind}' is not known")) as raised:
             read(tmp_path, {"model_type": kind})
-        assert str(raised.value).endswith(f"no part of a network here is {part}")
+        first = f"no part of a network here is {part}, and model_type '{kind}' is not known: known"
+        assert str(raised.value).partition("config.json: ")[2].startswith(first)
 
 
 @pytest.mark.parametrize(
@@ -726,6 +731,21 @@ def test_memory_takes_a_network_of_mixers_at_sizes() -> None:
     assert printed(*words)["cache_bytes"] == 2 * 2 * 2 * (2 * 3 * 5 + 2 * 11)
 
 
+@pytest.mark.parametrize(
+    ("fields", "dtype"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "int4"), ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4"),
+        ({"quant_method": "mxfp4"}, "int4"), ({"quant_method": "fp8"}, "fp8"),
+    ],
+)  # fmt: skip
+def test_a_method_names_the_type_of_its_weights(
+    tmp_path: Path, fields: dict[str, Any], dtype: str
+) -> None:
+    config = Configuration(tmp_path / "config.json", {"quantization_config": fields})
+    assert f"or all: --weight-dtype {dtype}, or" in huggingface.unnamed(config)
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_quantised_weights_are_counted_and_their_bytes_are_asked_for(
     tmp_path: Path, nested: bool
@@ -737,7 +757,8 @@ def test_quantised_weights_are_counted_and_their_bytes_are_asked_for(
     assert "before fp8 quantises them" in net.described.remark
     words = ["memory", written(tmp_path, {**outer, **quantised}), "--t", "1"]
     result = CliRunner().invoke(app, words)
-    assert "fp8 quantises some of the weights or all: --weight-dtype" in str(result.exception)
+    said = f"{words[1]}: fp8 quantises some of the weights or all: --weight-dtype fp8, or another"
+    assert said in str(result.exception)
     plain = printed(*words, "--ignore", "quantization_config")["weights_bytes"]
     assert printed(*words, "--weight-dtype", "fp8")["weights_bytes"] == plain // 2
 
