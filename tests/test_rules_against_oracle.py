@@ -29,7 +29,7 @@ REWRITES = (
     ("safe-softmax",),
     ("zero-state",),
     ("dense", "safe-softmax", "mask=add", "scale=mul"),
-    ("scale=mul",),
+    ("scale=root",),
     ("dense", "zero-state"),
     ("scale=folded",),
 )

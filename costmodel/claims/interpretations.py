@@ -23,6 +23,7 @@ from costmodel.program.conventions import (
     PEERS,
     REWRITES,
     SCALES,
+    SCALES_OF_PAPERS,
     WANTED,
     Convention,
     convention,
@@ -195,7 +196,8 @@ def _convention_names(
     ]
     # of the ways to count a scale, the first is the default
     if not left_open.growing and not chosen.isdisjoint(SCALES):
-        optional.append(("", *SCALES[1:]))
+        named = {*SCALES_OF_PAPERS, *own.parsed_convention.rewrites}
+        optional.append(("", *(scale for scale in SCALES[1:] if scale in named)))
     accountings = (own.parsed_convention.accounting,) if left_open.growing else tuple(ACCOUNTINGS)
     known = {own.parsed_convention: own.convention}  # the claim's own spelling is kept
     asked = _names_of_backward(own) if changed.phase in TRAINING_STEP else ()

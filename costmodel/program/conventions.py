@@ -337,7 +337,9 @@ def _read(parts: tuple[str, ...]) -> Convention:
     return Convention(accountings[0] if accountings else "strict", rewrites)
 
 
-SCALES = ("scale=per-score", "scale=mul", "scale=folded")
+SCALES_OF_PAPERS = ("scale=per-score", "scale=mul", "scale=folded")
+SCALES = (*SCALES_OF_PAPERS, "scale=root")
+"""How scores are scaled; the last is what torch executes without a fused kernel."""
 
 
 REWRITES: Mapping[str, str] = {
@@ -347,6 +349,7 @@ REWRITES: Mapping[str, str] = {
     "scale=per-score": "one division per score",
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
+    "scale=root": "queries and keys are each multiplied by the root of the scale",
     "norm=rsqrt": "a row is normalised by one reciprocal root and one product per entry",
     "softmax-gradient": "the gradient of a softmax comes from its result alone: (g - sum of g y) y",
     "weighted-sum-gradient": (

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache, lru_cache, partial
 from itertools import pairwise
 
@@ -140,9 +141,42 @@ def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Se
                 f"{equation.name}: {inner.name} must be a whole right side: give {inner.name} "
                 "an array of its own first"
             )
-    scaled = partial(_with_scale, _SCALES[_scale_name(rewrites)])
+    name = _scale_name(rewrites)
+    if name == "scale=root":
+        parts = [one for part in parts for one in _with_scaled_sides(part)]
+    scaled = partial(_with_scale, _SCALES[name])
     made = (replace(part, value=rewrite(part.value, scaled)) for part in parts)
     return [with_chunks(_by_algorithm(part, rewrites)) for part in made]
+
+
+def _with_scaled_sides(equation: Equation) -> Iterator[Equation]:
+    """Yield, for scores that are a scaled (sum of) products of two entries, the copies of both
+    arrays times the root of the scale, and the equation over the copies, Z[i, j] = sum of
+    Q'[i, c] K'[j, c]; any other equation unchanged."""
+    scores = equation.value
+    body = scores.body if isinstance(scores, Composite) and scores.name == "scaled" else None
+    product = body.body if isinstance(body, Reduce) else body
+    if (
+        not isinstance(scores, Composite)
+        or not isinstance(product, Mul)
+        or not isinstance(product.left, Ref)
+        or not isinstance(product.right, Ref)
+    ):
+        yield equation
+        return
+    copies = []
+    for step, side in (("left", product.left), ("right", product.right)):
+        of = side.array
+        copy = derived(equation.array, "scaled", step, shape=of.shape)
+        indices = tuple(Index(f"p{k}", (ONE,), (extent,)) for k, extent in enumerate(of.shape))
+        at = tuple(index.as_poly() for index in indices)
+        value = Mul(Ref(of, at), Constant(scores.by, Fraction(-1, 2)))
+        yield Equation(copy, at, value, indices, equation.whole, equation.place)
+        copies.append(Ref(copy, side.positions))
+    products = Mul(*copies)
+    yield replace(
+        equation, value=replace(body, body=products) if isinstance(body, Reduce) else products
+    )
 
 
 def _by_algorithm(equation: Equation, rewrites: frozenset[str]) -> Equation:
@@ -168,6 +202,9 @@ _SCALES: Mapping[str, Callable[[Composite], Node]] = {
     "scale=per-score": lambda c: Div(c.body, Constant(c.by, 1)),
     "scale=mul": lambda c: Mul(c.body, Constant(c.by, -1)),
     "scale=folded": lambda c: FreeScale(c.body, Constant(c.by, -1)),
+    "scale=root": lambda c: Mul(
+        c.body, Constant(c.by, -1)
+    ),  # scores that are no products of two entries
 }
 
 
