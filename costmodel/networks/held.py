@@ -20,7 +20,7 @@ from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, own_state, part_answers
 from costmodel.program.chosen_sizes import default
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import QUANTISED, Dtypes, Missing, entry_bytes
+from costmodel.questions.question import Dtypes, Missing, entry_bytes
 from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
@@ -54,6 +54,12 @@ class Array:
         return prod(self.axes)
 
     @property
+    def row(self) -> int:
+        """The entries along which blocks of a quantised type lie: those of a head, or of a token
+        without heads."""
+        return self.axes[-1] if self.axes else 1
+
+    @property
     def most(self) -> int | None:
         """The rows that are held after a long context; None where their number grows."""
         found = self.rows.at({"t": LATE})
@@ -65,7 +71,8 @@ class Held:
     """What all runs of a part hold of one sequence after t tokens, in one role of `ROLES`.
 
     Args:
-        elements: in t, all other sizes being numbers.
+        elements, bytes: in t, all other sizes being numbers; a row of a head or of a token takes
+            whole blocks of a quantised type.
         dtype: the element type.
         arrays: the arrays of one layer, in the order in which equations read them.
     """
@@ -74,19 +81,13 @@ class Held:
     role: str
     layers: int
     elements: Exact
+    bytes: Exact
     dtype: str
     arrays: tuple[Array, ...]
 
     def at(self, context: int) -> int:
-        """The bytes that all runs of the part hold of one sequence after `context` tokens;
-        SizeError if the entries of a quantised type do not fill their blocks."""
-        found = Fraction(self.elements.at({"t": context}) * entry_bytes(self.dtype))
-        if found.denominator != 1:
-            raise SizeError(
-                f"{self.use.name}: {self.elements.at({'t': context})} entries do not fill blocks "
-                f"of {QUANTISED[self.dtype][0]}: take another --cache-dtype"
-            )
-        return found.numerator
+        """The bytes that all runs of the part hold of one sequence after `context` tokens."""
+        return self.bytes.at({"t": context})
 
     def further(self, context: int) -> int:
         """The bytes that the next token adds after this many."""
@@ -141,10 +142,13 @@ class Holding:
             of_role = {name: n for name, n in found.arrays.items() if found.roles[name] == role}
             number = sum(of_role.values(), Exact()).substitute(use.sizes) * use.runs
             if not number.is_zero:
-                arrays = tuple(self._array(use, name, n) for name, n in of_role.items())
+                arrays = {self._array(use, name, n): n for name, n in of_role.items()}
                 layers = use.runs.at(self.sizes)
                 dtype = self.dtypes.name_of(role)
-                yield Held(use, role, layers, number.substitute(sizes), dtype, arrays)
+                each = (n * Poly.of(entry_bytes(dtype, a.row)) for a, n in arrays.items())
+                taken = sum(each, Exact()).substitute(use.sizes) * use.runs
+                of_t = number.substitute(sizes), taken.substitute(sizes)
+                yield Held(use, role, layers, *of_t, dtype, tuple(arrays))
 
     def _array(self, use: Use, name: str, number: Exact) -> Array:
         """Describe the array `name` of one layer of a part by an `Array`: its axes but that of
@@ -194,8 +198,7 @@ class Holding:
     @property
     def each(self) -> Exact:
         """The bytes of one sequence, in t."""
-        each = ((part.elements, entry_bytes(part.dtype)) for part in self.parts)
-        return sum((number * Poly.of(taken) for number, taken in each), Exact())
+        return sum((part.bytes for part in self.parts), Exact())
 
     @cached_property
     def longest(self) -> int | None:

@@ -50,12 +50,16 @@ def element_bytes(dtype: str) -> int:
     return BYTES[dtype]
 
 
-def entry_bytes(dtype: str) -> int | Fraction:
+def entry_bytes(dtype: str, row: int | None = None) -> int | Fraction:
     """The bytes of an entry, a fraction for a type in blocks: 17/16 for q8_0, of which 32 entries
-    take 34 bytes; ValueError lists the known types."""
+    take 34 bytes. Blocks lie along a row of `row` entries, and each row takes whole blocks: 100
+    entries take 4 blocks, so that an entry takes 136/100; None for rows that fill their blocks.
+    ValueError lists the known types."""
     if dtype in QUANTISED:
         entries, taken = QUANTISED[dtype]
-        return Fraction(taken, entries)
+        return (
+            Fraction(taken, entries) if row is None else Fraction(-(-row // entries) * taken, row)
+        )
     if dtype not in BYTES:
         known = ", ".join((*BYTES, *QUANTISED))
         raise ValueError(f"unknown dtype '{dtype}': expected one of {known}")

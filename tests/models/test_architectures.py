@@ -719,10 +719,24 @@ def test_blocks_of_entries_take_34_bytes_for_32(tmp_path: Path) -> None:
     assert found["cache_bytes"] == 17_179_869_184 // 2 // 32 * 34
     room = 80 * 10**9 - found["weights_bytes"]
     assert found["fit"]["largest_context"] == room // found["bytes_per_further_token"]
-    odd = {**LLAMA, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 2}
-    path = written(tmp_path, {**odd, "num_hidden_layers": 1})
-    result = CliRunner().invoke(app, ["memory", path, "--t", "3", "--cache-dtype", "q8_0"])
-    assert "12 entries do not fill blocks of 32" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "row"), [(100, "q8_0", 4 * 34), (2, "q4_0", 18), (6, "int4", 3)]
+)
+def test_a_row_of_a_head_takes_whole_blocks(
+    tmp_path: Path, width: int, dtype: str, row: int
+) -> None:
+    """Keys and values of 3 heads, in 7 layers, of 11 tokens."""
+    odd = {"num_attention_heads": 3, "num_key_value_heads": 3, "num_hidden_layers": 7}
+    path = written(tmp_path, {**LLAMA, **odd, "head_dim": width})
+    found = printed("memory", path, "--t", "11", "--cache-dtype", dtype, "--fit", "80GB")
+    token = 2 * 3 * 7 * row
+    assert (found["cache_bytes"], found["bytes_per_further_token"]) == (11 * token, token)
+    assert found["fit"]["largest_context"] == (80 * 10**9 - found["weights_bytes"]) // token
+    (one,) = (engine for engine in found["engines"] if engine["engine"] == "llama.cpp")
+    said = "in int4" if dtype == "int4" else f"fill, and a row has {width}: --cache-dtype bf16"
+    assert one["bytes"] is None and said in one["reason"]
 
 
 def test_memory_takes_a_network_of_mixers_at_sizes() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from costmodel.errors import Unanswered
 from costmodel.networks.engines.reserved import Reserved, Tensor
 from costmodel.networks.held import Array, Held, Holding
-from costmodel.questions.question import Dtypes
+from costmodel.questions.question import QUANTISED, Dtypes
 
 PADDED = 256
 """Cells are a multiple of this number."""
@@ -56,7 +56,8 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) -> Iterator[Tensor]:
     """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states
     (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`, `cache_v`) in
-    cells for `context` tokens."""
+    cells for `context` tokens; Unanswered for a head whose row does not fill blocks of a quantised
+    type."""
     name, layers = part.use.name, part.layers
     if part.role == "state":
         yield Tensor(name, "cache_s", layers, (sum(a.width for a in part.arrays), batch), "fp32")
@@ -68,6 +69,13 @@ def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) ->
     # without an axis of heads: a latent row and the shared keys, which stand in one tensor
     latent = all(len(array.axes) == 1 for array in rows)
     widths = [sum(a.width for a in rows)] if latent else [a.width for a in rows]
+    entries, _ = QUANTISED.get(dtype, (1, 1))
+    for row in widths if latent else [a.row for a in rows]:
+        if row % entries:
+            raise Unanswered(
+                f"{name}: keys and values in {dtype} need rows that blocks of {entries} entries "
+                f"fill, and a row has {row}: --cache-dtype bf16 needs none"
+            )
     cells = _padded(context)
     window = _window(part, rows[0]) if rows else None
     if window and held.network.described.model_type in WINDOWED:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
-from costmodel.errors import SizeError, Unanswered
+from costmodel.errors import Unanswered
 from costmodel.questions.question import QUANTISED, Dtypes, entry_bytes
 
 
@@ -37,16 +37,8 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """The bytes of all layers' tensors; SizeError if entries of a quantised type do not fill
-        their blocks."""
-        found = size_of(self.dtype) * prod(self.shape) * self.layers
-        if found.denominator != 1:
-            entries, _ = QUANTISED[self.dtype]
-            raise SizeError(
-                f"{self.part}: {prod(self.shape):,} entries do not fill blocks of {entries}, as "
-                f"{self.dtype} needs: take another --cache-dtype"
-            )
-        return found.numerator
+        """The bytes of all layers' tensors, whose rows fill their blocks in a quantised type."""
+        return (size_of(self.dtype) * prod(self.shape) * self.layers).numerator
 
 
 def size_of(dtype: str) -> Fraction:

@@ -164,7 +164,10 @@ class Report:
         dtype = self.held.dtypes.name_of("weights")
         if dtype in QUANTISED:
             entries, taken = QUANTISED[dtype]
-            yield f"weights: all parameters in {dtype}, {entries} entries in {taken:,} B"
+            yield (
+                f"weights: all parameters in {dtype}, {entries} entries in {taken:,} B, as if rows "
+                "filled their blocks"
+            )
         if (fitting := self.fitting) is None:
             return
         yield f"{fitting.typed} are {fitting.most:,} B"
