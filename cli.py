@@ -989,6 +989,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.set_threshold(FEW_COLLECTIONS)
     safe_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
+    # under `ulimit -v` a child process goes on from here, and its parent reports a crash of the
+    # child before `ended()`
     ended = watched(_named(typed))
     try:
         codes.append(run(typed))

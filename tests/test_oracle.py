@@ -9,7 +9,7 @@ import pytest
 
 import costmodel as cm
 from costmodel import Mixer, exp, irfft, max_, max_over, min_, rfft, softmax, sum_
-from costmodel.errors import OracleError
+from costmodel.errors import OracleError, TransformError
 from costmodel.mixers import builtin
 from costmodel.oracle import algorithms
 from costmodel.oracle.execute import Compulsory, Execution, Unfused, execute
@@ -154,6 +154,14 @@ def test_transform_is_nominal_and_true(points: int) -> None:
     nominal = {"mul": points * stages, "add": points * stages * 3 // 2}
     assert halved == {c: n for c, n in nominal.items() if n}
     assert tally.deepest == 3 * stages
+
+
+def test_an_odd_number_of_operations_has_no_half() -> None:
+    """5 points in 3 stages: 5 x 3 / 2 butterflies of 6 additions."""
+    tally = algorithms.Tally()
+    algorithms.rfft({(1,): 1.0}, 5, tally)
+    with pytest.raises(TransformError, match=r"'add': 45.* choose an even number of points"):
+        tally.halved()
 
 
 @pytest.mark.parametrize("name", ["she", "he", "we", "me", "she-extraction", "he-extraction"])

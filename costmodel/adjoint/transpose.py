@@ -281,8 +281,8 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
         require_plain(variable, lower + upper)
         if not (lower and upper):
             raise Unsupported(
-                f"index {atom_name(variable)} has no {'upper' if lower else 'lower'} bound: give "
-                "it both"
+                f"index {atom_name(variable)} has no {'upper' if lower else 'lower'} bound: "
+                "declare the index with both"
             )
         ends = ([end for _, end in side] for side in (lower, upper))
         low, high = (tuple(by_text(dict.fromkeys(side))) for side in ends)

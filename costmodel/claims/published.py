@@ -204,8 +204,8 @@ def _checked(known: Mapping[str, Claim], run: bool, ids: Sequence[str]) -> list[
 
 
 def _parts(claims: Sequence[Claim], number: int) -> list[list[str]]:
-    """The ids of claims in at most `number` lists of about equal length; claims about the same
-    mixer or network, which share derived answers, stay together."""
+    """The ids of claims in at most `number` lists of about equal length, one for each process;
+    claims about the same mixer or network, which share derived answers, stay together."""
     about: dict[tuple[str, str], list[str]] = {}
     for claim in claims:
         about.setdefault((claim.mixer.partition("+")[0], claim.model), []).append(claim.id)

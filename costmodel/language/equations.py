@@ -580,7 +580,7 @@ class Mixer:
         if letter in LETTERS and LETTERS[letter].networks:
             raise EquationError(
                 f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, a size of "
-                "whole networks: no command about a mixer takes this size"
+                "whole networks: no command about a mixer takes this size; take another letter"
             )
 
     @property

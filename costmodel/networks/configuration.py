@@ -334,7 +334,7 @@ class Configuration:
                 continue
             if name in usual and value == usual[name]:
                 continue
-            known = f", whose default is {usual[name]!r}" if name in usual else ""
+            known = f" (the default is {usual[name]!r})" if name in usual else ""
             if isinstance(value, list) and len(value) == self.get("num_hidden_layers"):
                 known += ", and the class reads layer_types" * ("layer_types" in self.defaults)
             raise self.refused(

@@ -64,7 +64,10 @@ class Tally:
     def halved(self) -> dict[str, int]:
         """Half of the operations, by class; TransformError if a number is odd."""
         if any(number % 2 for number in self.operations.values()):
-            raise TransformError(f"half of an odd number of operations: {dict(self.operations)}")
+            raise TransformError(
+                f"a real transform counts half of the operations {dict(self.operations)}, of which "
+                "some number is odd: choose an even number of points"
+            )
         return {name: number // 2 for name, number in self.operations.items()}
 
 

@@ -126,6 +126,7 @@ def _costs(
         return
     known = {x: Poly.of(value) for x, value in case.sizes.items() if x != letter}
     terms = answer.terms if isinstance(answer, Largest) else (answer,)
+    # every formula of `COSTS` is Exact or Largest: no term is lost
     costs = [term.substitute(known) for term in terms if isinstance(term, Exact)]
     if not any(letter in cost.letters for cost in costs):
         raise Unanswered(f"{figure.name} does not depend on {letter} at these sizes")

@@ -566,8 +566,8 @@ def of_part(system: System, phase: str) -> Traffic:
 
 
 def weights_of_part(system: System, phase: str) -> Exact:
-    """The number of weights that a part of a network reads. Weights that data choose (rows of a
-    table) count one entry for each position value, at most all."""
+    """The number of weights that a part of a network reads, of kinds "weights" and "rows". Weights
+    that data choose ("rows" of a table) count one entry for each position value, at most all."""
     parts = iteration_domains(system, phase)
     computed = frozenset(part.equation.array for part in parts)
     read = (one for part in parts for one in _read(system, phase, part, computed, rows=True))

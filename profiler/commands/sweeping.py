@@ -128,7 +128,8 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
 
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:
-    """Print the plan: the number of points, and of points that the file already holds."""
+    """Print the plan: the number of points, and of points that the file already holds, and the time
+    that the other points take at most."""
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.report import document
     from profiler.sweep.results import Results

@@ -108,10 +108,11 @@ def batch_norm(
 def batch_norm_backward(
     entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool], *, training: bool
 ) -> Operations:
-    """The operations of the gradients of a batch norm over `rows` channels: in training dx = weight
-    r / N (N dy - dbias - x' dweight) with the saved r = 1 / sqrt(variance + eps) and x' = (x -
-    mean) r; else dx = dy weight r, for which r is computed again. dweight = sum(dy x'), dbias = sum
-    dy. `wanted`: whether dx, dweight and dbias are computed."""
+    """The operations of the gradients of a batch norm over `rows` channels of N = entries / rows
+    numbers: in training dx = weight r / N (N dy - dbias - x' dweight) with the saved r = 1 /
+    sqrt(variance + eps) and x' = (x - mean) r; else dx = dy weight r, for which r is computed
+    again. dweight = sum(dy x'), dbias = sum dy. `wanted`: whether dx, dweight and dbias are
+    computed."""
     total = RECIPROCAL_ROOT * (0 if training else rows)
     if (training and wanted[0]) or (weight is not None and wanted[1]):
         total += Operations(mul=2 * entries, add=2 * entries - rows)  # x', sum(dy x')

@@ -358,8 +358,8 @@ PROGRAMS = {
 
 
 def software(group: Group) -> Iterator[str]:
-    """Yield sentences on versions, and the settings and variables that affect speed or
-    precision."""
+    """Yield sentences on versions, and the settings and variables that affect speed or precision;
+    "" in place of a sentence whose fact is unknown."""
     versions = [f"{name} {group.fact(each)}" for each, name in PROGRAMS.items() if group.fact(each)]
     versions += [said("revision {}", group.fact("revision"))]
     yield said("Software: {}.", comma_list(versions) + said(" on {}", group.fact("platform")))

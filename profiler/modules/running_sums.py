@@ -367,6 +367,7 @@ class ChunkedSums(RunningSums):
             return reads, weights
         S, Z = (sums.cumsum(2) for sums in _sums(*groups[0][1:]))
         before = zip(before_each(S, groups), before_each(Z, groups), strict=True)
+        # a single complete chunk leaves a group of 0 chunks
         queries = after_first([group[0] for group in groups])
         found = [_read_sums(rows, *sums) for rows, sums in zip(queries, before, strict=True)]
         of_sums, more = zip(*found, strict=True)

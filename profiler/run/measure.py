@@ -309,7 +309,8 @@ def profiled(
         reason for each counter without figures.
 
     Call it last: the profiler stays attached to a GPU for a while and slows every launch. Shares
-    are computed only if the latency was undisturbed.
+    are computed only if the latency was undisturbed. If an earlier reading left the device
+    unusable (`lost_in`), this reading stands for every figure, as its reason.
     """
     note("sharing out the time")
     times: OperationTimes | Unavailable

@@ -330,6 +330,8 @@ REFUSED = [
     ({"model_type": "zamba", "tie_word_embeddings": False}, "tie_word_embeddings = False is not"),
     ({"model_type": "zamba", "attention_hidden_size": 64}, "= 64 differs from what other fields"),
     ({"model_type": "zamba2", "num_key_value_heads": 5}, "5 heads of keys do not divide the 32"),
+    ({"model_type": "zamba2", "num_attention_heads": 30, "use_shared_attention_adapter": True},
+     "divides 2 x hidden_size = 5120: got 30 query heads and 30 key heads"),
     ({"model_type": "xlstm", "ffn_proj_factor": -1}, "must be a positive number, got -1"),
     ({"model_type": "mamba2", "num_heads": 7}, "head_dim = 64 is not 8192, which is expand"),
     ({"model_type": "jetmoe", "num_experts_per_tok": 9}, "go through 9 of 8 experts"),
@@ -352,7 +354,7 @@ REFUSED = [
     ({"model_type": "hy_v3", "first_k_dense_replace": 2}, "differs from what other fields say, 1"),
     ({"model_type": "mixtral", "n_routed_experts": 4}, "'n_routed_experts' = 4 is not read"),
     ({"model_type": "zamba2", "conv_kernel": 3}, "conv_kernel = 3 differs from what other fields"),
-    ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read, whose default is False"),
+    ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read (the default is False)"),
     ({**LLAMA, "hidden_act": "relu2"}, "hidden_act 'relu2' is unknown"),
     ({**LLAMA, "num_attention_heads": 0}, "'num_attention_heads' must be a positive integer"),
     ({**LLAMA, "mlp_bias": "no"}, "'mlp_bias' must be true or false, got 'no'"),
@@ -370,8 +372,8 @@ REFUSED = [
     ({**LLAMA, "torch_dtype": "banana"}, "torch_dtype = 'banana' is unknown: expected float64, fl"),
     ({"model_type": "minimax", "num_hidden_layers": 2, "attn_type_list": [0, 1]},
      "'attn_type_list' = [0, 1] is not read, and the class reads layer_types: a count may"),
-    *(({"model_type": kind, "sliding_window": 40}, "'sliding_window' = 40 is not read, whose "
-       "default is None: a count may depend on it; --ignore sliding_window leaves it out")
+    *(({"model_type": kind, "sliding_window": 40}, "'sliding_window' = 40 is not read (the "
+       "default is None): a count may depend on it; --ignore sliding_window leaves it out")
       for kind in ("llama", "glm4_moe", "olmo2", "deepseek_v3", "nemotron_h", "qwen3_next")),
     *(({"model_type": "kimi_linear", "num_hidden_layers": 3, "linear_attn_config": {
         "full_attn_layers": full, "kda_layers": kda}}, sentence) for full, kda, sentence in (

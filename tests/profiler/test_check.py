@@ -239,7 +239,8 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
     "letter-of-networks": (
         (('"l d w"', '"l d q"'),),
         "does not import: EquationError: letter-of-networks declares size 'q', new tokens after "
-        "the prompt, a size of whole networks: no command about a mixer takes this size",
+        "the prompt, a size of whole networks: no command about a mixer takes this size; take "
+        "another letter",
     ),
     "no-output": (
         (("y[i, b] = cm.sum_", "s[i, b] = cm.sum_"),),

@@ -87,7 +87,10 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
     )  # fmt: skip
     adapted, turned = c.switch("use_shared_attention_adapter"), c.switch("use_mem_rope")
     if adapted and (g != n or n * h != 2 * d):
-        raise c.refused(f"adapters make 2 x {d} channels, and not {n} heads or {g} of {h} channels")
+        raise c.refused(
+            f"'use_shared_attention_adapter' needs as many key heads as query heads, and a number "
+            f"that divides 2 x hidden_size = {2 * d}: got {n} query heads and {g} key heads"
+        )
     if turned and h % 2:
         raise c.refused(
             f"'use_mem_rope' turns channels in pairs, and heads have an odd number of them, {h}"

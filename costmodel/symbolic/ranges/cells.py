@@ -239,8 +239,8 @@ class Cells:
 
     def _quotient(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
         """Yield the cells (range's first size, value) of floor(above/below); None where the divisor
-        is not positive. Unsupported if the divisor contains a remainder (an unknown number), or is
-        a sum while the values are many."""
+        is not positive. Unsupported if the divisor contains a remainder (an unknown number), or has
+        several terms where the quotient has many values."""
         # a whole divisor is positive where it is above 1/2
         for start, end, low, _ in self.signs(2 * below - 1, first, last):
             if low <= 0:
@@ -252,8 +252,8 @@ class Cells:
         """Yield the cells (range's first size, value) of floor(above/below) for a positive divisor:
         one for each value if the values are few or `above` is a number up to `DIVIDED`; else the
         first and the last values, and between them above/below minus a remainder, an unknown number
-        of at most 1. Raises Unsupported: the divisor has remainders, or is a sum while the values
-        are many."""
+        of at most 1. Raises Unsupported: the divisor has remainders, or has several terms where the
+        quotient has many values."""
         divisor = below.constant()
         quotient = above / below if len(below.terms) == 1 else None
         if quotient is not None and divisor is not None and not self._remains(above):
