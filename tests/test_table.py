@@ -606,12 +606,17 @@ def test_the_largest_state_over_a_chunk_is_named() -> None:
 def test_weights_and_rows_of_tokens_may_be_in_blocks() -> None:
     """4 d^2 weights at 18 bytes for 32, and 2 d t entries of the state at 34 bytes for 32."""
     named: dict[str, Any] = {"columns": "weights_bytes,state_bytes", "phase": "inference"}
-    sizes: dict[str, Any] = {"d": 16, "n": 1, "t": 3}
+    sizes: dict[str, Any] = {"d": 32, "n": 1, "t": 3}
     types: dict[str, Any] = {"dtype": "bf16", "weight_dtype": "q4_0", "cache_dtype": "q8_0"}
     (row,) = cm.table("self-attention", **named, **types, **sizes)
-    assert (row["weights_bytes"], row["state_bytes"]) == (4 * 256 * 18 // 32, 2 * 16 * 3 * 34 // 32)
+    assert (row["weights_bytes"], row["state_bytes"]) == (4 * 32 * 18, 2 * 3 * 34)
     (odd,) = cm.table("self-attention", **named, **types, **{**sizes, "d": 1})
     assert odd["weights_bytes"] == Fraction(4 * 18, 32)
+    assert odd["state_bytes"] == 2 * 3 * 34  # a block for each key and each value
+    sizes = {"d": 66, "n": 2, "t": 3}
+    for mixer in ("self-attention", "self-attention{h=33}"):
+        (row,) = cm.table(mixer, **named, **types, **sizes)
+        assert row["state_bytes"] == 2 * 2 * 3 * 2 * 34  # two blocks for a head of 33
     for role in ("dtype", "state_dtype"):
         with pytest.raises(ValueError, match="unknown dtype 'q4_0'"):
             cm.table("self-attention", **{**types, role: "q4_0"})

@@ -20,7 +20,7 @@ from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, own_state, part_answers
 from costmodel.program.chosen_sizes import default
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import Dtypes, Missing, entry_bytes
+from costmodel.questions.question import Dtypes, Missing, bytes_in_rows, entry_bytes
 from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
@@ -145,7 +145,7 @@ class Holding:
                 arrays = {self._array(use, name, n): n for name, n in of_role.items()}
                 layers = use.runs.at(self.sizes)
                 dtype = self.dtypes.name_of(role)
-                each = (n * Poly.of(entry_bytes(dtype, a.row)) for a, n in arrays.items())
+                each = (n * bytes_in_rows(dtype, Poly.of(a.row)) for a, n in arrays.items())
                 taken = sum(each, Exact()).substitute(use.sizes) * use.runs
                 of_t = number.substitute(sizes), taken.substitute(sizes)
                 yield Held(use, role, layers, *of_t, dtype, tuple(arrays))

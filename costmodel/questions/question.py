@@ -50,20 +50,31 @@ def element_bytes(dtype: str) -> int:
     return BYTES[dtype]
 
 
-def entry_bytes(dtype: str, row: int | None = None) -> int | Fraction:
+def entry_bytes(dtype: str) -> int | Fraction:
     """The bytes of an entry, a fraction for a type in blocks: 17/16 for q8_0, of which 32 entries
-    take 34 bytes. Blocks lie along a row of `row` entries, and each row takes whole blocks: 100
-    entries take 4 blocks, so that an entry takes 136/100; None for rows that fill their blocks.
-    ValueError lists the known types."""
+    take 34 bytes; ValueError lists the known types."""
     if dtype in QUANTISED:
         entries, taken = QUANTISED[dtype]
-        return (
-            Fraction(taken, entries) if row is None else Fraction(-(-row // entries) * taken, row)
-        )
+        return Fraction(taken, entries)
     if dtype not in BYTES:
         known = ", ".join((*BYTES, *QUANTISED))
         raise ValueError(f"unknown dtype '{dtype}': expected one of {known}")
     return BYTES[dtype]
+
+
+def bytes_in_rows(dtype: str, row: Poly) -> Poly:
+    """The bytes of an entry in rows of `row` entries. Blocks of a type (`QUANTISED`) lie along a
+    row, and each row takes whole blocks: 100 entries of q8_0 take 4 blocks, so that an entry takes
+    136/100. Unanswered for a row that is a sum of sizes."""
+    if dtype not in QUANTISED:
+        return Poly.of(entry_bytes(dtype))
+    entries, taken = QUANTISED[dtype]
+    if len(row.terms) != 1:
+        raise Unanswered(
+            f"blocks of {entries} entries lie along rows of {row}: give its sizes as numbers, or "
+            "take a type without blocks, such as bf16"
+        )
+    return (row + entries - 1) // entries * taken / row
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from costmodel.questions.question import (
     Share,
     Tally,
     always,
-    in_bytes,
+    bytes_in_rows,
     over_parts,
 )
 from costmodel.questions.subject import about_mixer, asked, system_of
@@ -66,6 +66,9 @@ class State(Amount):
     """Array -> the names of the equations by which later tokens read the array."""
     roles: Mapping[str, str]
     """Array -> its role in the state, one of `ROLES`."""
+    rows: Mapping[str, Poly]
+    """Array -> the entries of one row of a head or token, along which blocks of a quantised type
+    lie: the extent of its last axis that is no axis of tokens."""
 
     @property
     def each(self) -> Exact:
@@ -176,7 +179,15 @@ def state(
         several = [*readers.get(array.name, ()), *(e.part_of for e, _ in found)]
         readers[array.name] = tuple(dict.fromkeys(several))
     held_numbers = numbers({a: [r for _, r in found] for a, found in regions.items()})
-    return State(held_numbers, readers, {a.name: role(system, a) for a in regions})
+    roles = {a.name: role(system, a) for a in regions}
+    return State(held_numbers, readers, roles, {a.name: _row(a) for a in regions})
+
+
+def _row(array: Array) -> Poly:
+    """The entries of one row of an array: the extent of its last axis that is no axis of tokens."""
+    tokens_axes = {Poly.atom("l"), Poly.atom("e")}
+    extents = [extent for extent in array.shape if extent not in tokens_axes]
+    return extents[-1] if extents else Poly.of(1)
 
 
 def _of_parts(shares: Sequence[Share[State]]) -> State:
@@ -185,13 +196,15 @@ def _of_parts(shares: Sequence[Share[State]]) -> State:
     arrays: dict[str, Exact] = {}
     readers: dict[str, tuple[str, ...]] = {}
     roles: dict[str, str] = {}
+    rows: dict[str, Poly] = {}
     for share in shares:
         for array, number in share.answer.arrays.items():
             name = f"{share.name}: {array}"
             elements = number.substitute(share.sizes) * share.runs
             arrays[name] = arrays.get(name, Exact()) + elements
             readers[name], roles[name] = share.answer.readers[array], share.answer.roles[array]
-    return State(arrays, readers, roles)
+            rows[name] = share.answer.rows[array].substitute(share.sizes)
+    return State(arrays, readers, roles, rows)
 
 
 @over_parts(_of_parts)
@@ -203,8 +216,13 @@ def state_of(about: Answers) -> State:
 def _in_bytes(case: Case) -> Exact:
     """The bytes of the state of b sequences; elements where the case has no types."""
     kept = case.about.of(state_of)
-    held_bytes = (in_bytes(case, kept.roles[name], n) for name, n in kept.arrays.items())
-    return sum(held_bytes, Exact()) * BATCH
+    if case.dtypes is None:
+        return kept.exact * BATCH
+    found = Exact()
+    for name, number in kept.arrays.items():
+        dtype, row = case.dtypes.name_of(kept.roles[name]), kept.rows[name].substitute(case.known)
+        found = found + number.substitute(case.known) * bytes_in_rows(dtype, row)
+    return found * BATCH
 
 
 LONGEST = 4096
