@@ -200,6 +200,10 @@ class Dtypes:
         """Bytes per element of a kind, as for `name_of`; ValueError for an unknown type."""
         return entry_bytes(self.name_of(kind))
 
+    def bytes_in_rows(self, kind: str, row: Poly) -> Poly:
+        """Bytes per element of a kind in rows of `row` entries (`bytes_in_rows`)."""
+        return bytes_in_rows(self.name_of(kind), row)
+
     def checked(self) -> Dtypes:
         """These types; ValueError for an unknown one. Weights and rows of tokens alone have types
         in blocks (`QUANTISED`)."""

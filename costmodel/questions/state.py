@@ -37,7 +37,6 @@ from costmodel.questions.question import (
     Share,
     Tally,
     always,
-    bytes_in_rows,
     over_parts,
 )
 from costmodel.questions.subject import about_mixer, asked, system_of
@@ -220,8 +219,8 @@ def _in_bytes(case: Case) -> Exact:
         return kept.exact * BATCH
     found = Exact()
     for name, number in kept.arrays.items():
-        dtype, row = case.dtypes.name_of(kept.roles[name]), kept.rows[name].substitute(case.known)
-        found = found + number.substitute(case.known) * bytes_in_rows(dtype, row)
+        each = case.dtypes.bytes_in_rows(kept.roles[name], kept.rows[name].substitute(case.known))
+        found = found + number.substitute(case.known) * each
     return found * BATCH
 
 

@@ -221,8 +221,8 @@ def test_published_configurations_that_differ(tmp_path: Path) -> None:
 REFUSED = [
     ({"hidden_size": 4}, "expected an object with a 'model_type'"),
     ({"model_type": "new", "hc_mult": 4},
-     "are): no part of a network here is several residual streams"),
-    ({"model_type": "new"}, "model_type 'new' is not known (afmoe, albert, "),
+     "no part of a network here is several residual streams, and model_type 'new' is not known"),
+    ({"model_type": "new"}, "model_type 'new' is not known: known are afmoe, albert, "),
     ({**GPT2, "architectures": ["GPT2ForTokens"]}, "architecture 'GPT2ForTokens' is not known"),
     ({**GPT2, "n_embd": None}, "the size 'n_embd' is missing"),
     ({**GPT2, "n_layer": 1.5}, "'n_layer' must be a positive integer, got 1.5"),

@@ -53,6 +53,9 @@ class OpenDtypes(Dtypes):
     def bytes_of(self, kind: str) -> Any:
         return Poly.atom("weights" if kind == "rows" else kind)
 
+    def bytes_in_rows(self, kind: str, row: Poly) -> Poly:
+        return Poly.of(self.bytes_of(kind))  # the page's types have no blocks
+
 
 def catalogue(
     mixers: Iterable[Mixer], phases: Sequence[str], convention: Convention
