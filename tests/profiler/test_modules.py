@@ -659,7 +659,7 @@ def test_a_row_of_an_array_that_the_state_lacks_is_refused() -> None:
 
 def test_a_row_of_another_shape_says_where_rows_lie() -> None:
     state = base.State({"K": torch.zeros(2, 3, 4, 5)}, sliding=True)
-    expected = r"K is \(2, 3, 4, 5\) with .* axis -2, so that a row of K has shape \(2, 3, 5\), without"
+    expected = r"K is \(2, 3, 4, 5\) with .* axis -2, so that a row of K has shape \(2, 3, 5\)"
     with pytest.raises(ValueError, match=expected):
         state.append(K=torch.zeros(2, 4, 5))
 
