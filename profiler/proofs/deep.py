@@ -484,7 +484,10 @@ def _proof_of_sizes(
         if said:
             return Proof(name, False, f"at {draw.words()}: {said}")
         ran.append(draw)
-    return Proof(name, True, f"{_ranges(ran)}{left_out}") if ran else Proof(name, None, REFUSES)
+    if not ran:
+        return Proof(name, None, REFUSES)
+    clauses = (f"{_ranges(ran)}{left_out}", sizes.uncounted)
+    return Proof(name, True, "; ".join(filter(None, clauses)))
 
 
 def _fault_of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:

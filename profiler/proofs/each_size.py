@@ -31,8 +31,10 @@ class EachSize:
 
     def __init__(self, subject: Subject, *, counted: bool) -> None:
         """`counted`: whether operations are compared too, as of a module whose description
-        agrees with what it dispatches at small sizes."""
+        agrees with what it dispatches at small sizes. `uncounted` is a clause on operations that
+        were not compared, "" if all were."""
         self.subject, self.counted = subject, counted
+        self.uncounted = "" if counted else "operations were not compared"
         mixer, implementation = subject.mixer, subject.implementation
         described = cache(partial(description_of, mixer, implementation))
 
@@ -86,10 +88,12 @@ class EachSize:
             try:
                 counted = classes_at(self._executed(phase, frozenset(call.by_op)), sizes)
             except (ConventionError, Unsupported, Unanswered):
+                self.uncounted = f"operations of {phase} have no formula and were not compared"
                 continue
             found = dispatched_classes(call.operations.to_json())
-            gap = class_differences(found, counted) if call.complete else {}
-            if gap:
+            if not call.complete:
+                self.uncounted = f"some operations of {phase} have no rule and were not compared"
+            elif gap := class_differences(found, counted):
                 more = ", ".join(f"{n:+,} {name}" for name, n in gap.items())
                 return f"{who} dispatches other operations than its description: {more}"
         return ""

@@ -288,6 +288,13 @@ def test_what_is_wrong_at_one_size_alone_is_found(name: str, tmp_path: Path) -> 
     assert proof.passed is False and size in proof.detail.partition(":")[0], proof.detail
 
 
+def test_a_proof_at_each_size_says_that_it_compared_no_operations() -> None:
+    mixer = cm.mixer("me")
+    module = implementations(mixer)["toeplitz"]
+    proof = next(deep_proofs(mixer, module, 0, thin=48, counted=False))
+    assert proof.passed and proof.detail.endswith("; operations were not compared")
+
+
 ROUNDED = {
     "fp32": "x.dtype == torch.float32",
     "bf16": "x.dtype == torch.bfloat16",
