@@ -382,6 +382,9 @@ REFUSED = [
         ([2], [0, 1], "kda_layers has layer 0: layers have numbers from 1 to 3"),
         ([3], None, "'kda_layers' must list numbers of layers, from 1, got None"),
     )),
+    *(({"model_type": "gpt_neo", "attention_types": types}, "must name the kind of each of 24 "
+       "layers, global or local, as [[['global', 'local'], 12]] does for 24: got ")
+      for types in ([[["global", "foo"], 12]], [[["global"], 12]], [[[["local"]], 24]], 24)),
     ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
      "'per_layer_config' names layer 030, of 30 layers"),
 ]  # fmt: skip

@@ -429,11 +429,19 @@ NEO: Any = [[["global", "local"], 12]]
 def _neo(c: Configuration, k: int, number: int) -> str:
     """The kind of layer k as `attention_types` says, lists of names, each with how often it comes:
     [[["global", "local"], 12]] for 24 layers in turn."""
-    listed = [name for names, times in c.get("attention_types") or NEO for name in names * times]
+    kinds = {"global": FULL, "local": NEAR}
+    given = c.get("attention_types") or NEO
+    try:
+        listed = [name for names, times in given for name in [*names] * times]
+    except (TypeError, ValueError):
+        listed = []
+    if len(listed) != number or any(name not in [*kinds] for name in listed):
+        raise c.refused(
+            f"'attention_types' must name the kind of each of {number} layers, global or local, as "
+            f"{NEO} does for {len(NEO[0][0]) * NEO[0][1]}: got {given!r:.200}"
+        )
     c.agree(attention_layers=listed)
-    if len(listed) != number:
-        raise c.refused(f"'attention_types' must name the kind of each of {number} layers")
-    return {"global": FULL, "local": NEAR}[listed[k]]
+    return kinds[listed[k]]
 
 
 def _turned(c: Configuration, number: int) -> list[bool]:
