@@ -17,6 +17,7 @@ from costmodel.mixers import builtin, names
 from costmodel.oracle.execute import execute
 from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import OracleComparison, differences
+from costmodel.proofs.gradients import GradientComparison
 from costmodel.symbolic.sizes import ceil_log2
 from tests import chunk_systems, systems
 from tests.small import LEFT_OPEN, complete, distinct, has_inference
@@ -55,6 +56,23 @@ def test_rules_under_rewrites_equal_execution(place: int) -> None:
 
 
 DEPTHS = {"steps of the critical path", "span", "sequential operations"}
+
+
+@pytest.mark.parametrize("options", ["", "+window"])
+def test_blocks_and_keys_of_each_query_equal_execution(options: str) -> None:
+    """Of l = 5 rows the last block of two is incomplete, and a block of seven holds them all."""
+    mixer = builtin(f"self-attention{options}")
+    sizes = complete(mixer, {"l": 5, "d": 2, "n": 1, "w": 2})
+    for name in ("dense=1", "dense=2", "scale=root-each"):
+        for made in (OracleComparison, GradientComparison):
+            found = made(mixer, "direct", (name,)).at(sizes)
+            assert found.apart == [], name
+            assert {line.partition(",")[0] for line in found.refused} <= {"span"}
+    totals = [
+        cm.count(mixer, convention=name).at(**sizes).total
+        for name in ("strict", "dense=1", "dense=2", "dense=7", "dense")
+    ]
+    assert totals[0] == totals[1] < totals[2] < totals[3] == totals[4]
 
 
 @pytest.mark.grid(2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import System
@@ -248,7 +249,10 @@ def entries(array: Array, layout: Layout, system: System | None = None) -> Const
             found |= {outer - 1, inner - 1, extent - inner}
             number = size / extent
             # full chunks: the number of chunks bounds the outer index; else the rows bound the pair
-            even = all(power > 0 for monomial in number.terms for _, power in monomial)
+            even = all(
+                Fraction(times).denominator == 1 and all(power > 0 for _, power in monomial)
+                for monomial, times in number.terms.items()
+            )
             even = even or (system is not None and is_extent(system.mixer, system.form, number))
             found.add(number - outer if even else size - (outer - 1) * extent - inner)
     return frozenset(found)

@@ -18,6 +18,7 @@ from costmodel.language.equations import JOINED, STEP, Mixer
 from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import Reduce
 from costmodel.oracle.execute import Execution, execute, random_arrays, run as run_system
+from costmodel.program.conventions import computes_masked
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
 from costmodel.questions.subject import system_of
@@ -81,7 +82,7 @@ def _execution(
         system,
         sizes,
         accounting=names.accounting,
-        dense="dense" in names.rewrites,
+        dense=computes_masked(names.rewrites),
         arrays=random_arrays(system.mixer.forms[system.form], sizes),
         ready=system.forward.equations if interpretation.phase == "backward" else (),
     )

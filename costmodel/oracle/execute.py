@@ -24,6 +24,7 @@ from costmodel.language.nodes import Array
 from costmodel.oracle.interpreter import Interpreter, Run, Values
 from costmodel.oracle.owners import Decoding, Held, Kinds, Owners
 from costmodel.oracle.scalars import Entry, Instance
+from costmodel.program.conventions import computes_masked
 from costmodel.program.lowering import lower
 from costmodel.symbolic.effort import spend
 
@@ -92,7 +93,8 @@ def execute(
     name) are given; `length` replaces the size l. OracleError for an entry that is read or defined
     wrongly."""
     system = lower(form, tuple(rewrites))
-    dense = bool({"dense", "zero-state"} & {*rewrites})  # both read zeros outside of arrays
+    # both read zeros outside of arrays
+    dense = "zero-state" in rewrites or computes_masked(rewrites)
     return run(system, sizes, length=length, accounting=accounting, dense=dense, arrays=arrays)
 
 

@@ -7,7 +7,7 @@ the operation counter of another tool (torch, fvcore), whose printed figure is d
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -262,10 +262,8 @@ class Convention:
             parts.append(REWRITES["safe-softmax"])
         else:
             parts.append("no maximum is subtracted in softmax")
-        if "dense" in self.rewrites:
-            parts.append(REWRITES["dense"])
-        else:
-            parts.append("masked pairs are not computed")
+        masked = [REWRITES[name] for name in self.rewrites if computes_masked([name])]
+        parts += masked or ["masked pairs are not computed"]
         others = ("mask=add", "norm=rsqrt", *OF_ALGORITHMS, "zero-state", *OF_GRADIENTS)
         parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
@@ -303,23 +301,27 @@ def _read(parts: tuple[str, ...]) -> Convention:
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:
-        if part not in known and not (part.startswith(RECOMPUTE) and part != RECOMPUTE):
+        recomputed = part.startswith(RECOMPUTE) and part != RECOMPUTE
+        if part not in [*known, *filter(rows_of_block, [part])] and not recomputed:
             near = difflib.get_close_matches(part, known, 1)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise ConventionError(
                 f"unknown convention '{part}'{hint} One accounting ({', '.join(ACCOUNTINGS)}) and "
-                f"any rewrites ({', '.join(REWRITES)}), or one peer alone ({', '.join(PEERS)}); "
+                f"any rewrites ({LISTED}), or one peer alone ({', '.join(PEERS)}); "
                 f"for a backward pass {RECOMPUTE}all, {RECOMPUTE}ARRAY, {' or '.join(choices)}."
             )
     peers = [p for p in parts if p in PEERS]
     accountings = [p for p in parts if p in ACCOUNTINGS]
     scales = [p for p in parts if p in SCALES]
+    masked = [p for p in parts if computes_masked([p])]
     if peers and len(parts) > 1:
         raise ConventionError(
             f"peer '{peers[0]}' cannot be combined with other names: name it alone"
         )
     if len(accountings) > 1 or len(scales) > 1:
         raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
+    if len(masked) > 1:
+        raise ConventionError(f"choose one of {', '.join(masked)}")
     padded = [p for p in parts if p in PADDINGS]
     if len(padded) > 1:
         raise ConventionError(f"choose one of {', '.join(padded)}: each says where zeros stand")
@@ -338,11 +340,42 @@ def _read(parts: tuple[str, ...]) -> Convention:
 
 
 SCALES_OF_PAPERS = ("scale=per-score", "scale=mul", "scale=folded")
-SCALES = (*SCALES_OF_PAPERS, "scale=root")
-"""How scores are scaled; the last is what torch executes without a fused kernel."""
+SCALES = (*SCALES_OF_PAPERS, "scale=root", "scale=root-each")
+"""How scores are scaled; the last two are what torch executes without a fused kernel, on whole
+sequences and token by token."""
 
 
-REWRITES: Mapping[str, str] = {
+DENSE, IN_BLOCKS = "dense", "dense="
+"""The rewrite that computes all masked pairs, and the prefix of those that compute some:
+`dense=16`, in blocks of 16 rows."""
+
+
+def rows_of_block(name: str) -> int:
+    """The number of rows in a block, 16 for the rewrite `dense=16`; 0 for any other name."""
+    rows = name.removeprefix(IN_BLOCKS)
+    fits = name != rows and rows.isascii() and rows.isdigit() and len(rows) < 10
+    return int(rows) if fits and rows == str(int(rows)) else 0
+
+
+def computes_masked(rewrites: Iterable[str]) -> bool:
+    """Whether one of the rewrites computes masked pairs: all (`dense`), or some (`dense=16`)."""
+    return any(name == DENSE or rows_of_block(name) for name in rewrites)
+
+
+def of_sequences(name: str) -> bool:
+    """Whether a rewrite concerns sums over whole sequences, which a step for one new token does not
+    execute."""
+    return name in OF_SEQUENCES or computes_masked([name])
+
+
+def in_order(rewrites: Iterable[str]) -> tuple[str, ...]:
+    """The rewrites, each once, in the order of `REWRITES`; `dense=16` stands first, as `dense`
+    does."""
+    places = {name: place for place, name in enumerate(REWRITES)}
+    return tuple(sorted({*rewrites}, key=lambda name: places.get(name, -1)))
+
+
+_NAMED: Mapping[str, str] = {
     "dense": "masked pairs computed, which no sum of the form covers",
     "safe-softmax": "the row's maximum is subtracted before the exponentials",
     "mask=add": "a mask of 0 and minus infinity is added to the scores",
@@ -350,6 +383,7 @@ REWRITES: Mapping[str, str] = {
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
     "scale=root": "queries and keys are each multiplied by the root of the scale",
+    "scale=root-each": "as scale=root, but the keys are multiplied again for each query",
     "norm=rsqrt": "a row is normalised by one reciprocal root and one product per entry",
     "softmax-gradient": "the gradient of a softmax comes from its result alone: (g - sum of g y) y",
     "weighted-sum-gradient": (
@@ -388,6 +422,26 @@ REWRITES: Mapping[str, str] = {
     ),
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
+
+
+class _Rewrites(dict[str, str]):
+    """Name of a rewrite -> its meaning; `dense=ROWS` is known for every number of rows, and is not
+    listed."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and rows_of_block(name) > 0)
+
+    def __missing__(self, name: str) -> str:
+        if not (rows := rows_of_block(name)):
+            raise KeyError(name)
+        return f"masked pairs computed in blocks of {rows} rows, up to the last row of the block"
+
+
+REWRITES: Mapping[str, str] = _Rewrites(_NAMED)
+
+
+LISTED = ", ".join([*REWRITES, f"{IN_BLOCKS}ROWS"])
+"""The names of all rewrites, for messages."""
 
 
 OF_ALGORITHMS = ("sort=merge", "scan=brent-kung")

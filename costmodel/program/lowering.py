@@ -2,9 +2,9 @@
 
 A composite is an operation of several steps, such as softmax. A file of equations names it; `lower`
 expands it, so that a convention such as `safe-softmax` applies to every mixer. Each resulting index
-runs over one range. Under `dense`, entries outside an array are zeros that are multiplied; `padded`
-first copies the array between zeros: these moves are free in the forward pass, and their gradients
-are computed and dropped.
+runs over one range. Under `dense` and `dense=ROWS`, entries outside an array are zeros that are
+multiplied; `padded` first copies the array between zeros: these moves are free in the forward pass,
+and their gradients are computed and dropped.
 """
 
 from __future__ import annotations
@@ -45,11 +45,18 @@ from costmodel.language.nodes import (
     with_entries,
 )
 from costmodel.program.chunks import by_chunk_and_place, with_chunks
-from costmodel.program.conventions import REWRITES, SCALES
+from costmodel.program.conventions import (
+    DENSE,
+    LISTED,
+    REWRITES,
+    SCALES,
+    computes_masked,
+    rows_of_block,
+)
 from costmodel.program.dependence import holes
 from costmodel.program.recurrences import Block, blocks, loops
 from costmodel.symbolic.constraints import Constraints, implied
-from costmodel.symbolic.polynomial import Poly, is_index
+from costmodel.symbolic.polynomial import Poly, call, is_index
 
 
 @lru_cache(maxsize=1024)
@@ -57,7 +64,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     """The equations that a form stands for under the named rewrites: composites (operations of
     several steps, such as softmax) written out, scores scaled, chunk numbers of rows replaced by
     indices, and one equation per range of a union. Then the rewrites of whole systems apply:
-    `dense`, the paddings, `zero-state`.
+    `dense` or `dense=ROWS`, the paddings, `zero-state`.
 
     Raises:
         ValueError: an unknown rewrite, or two scales; the message lists the possible names.
@@ -65,14 +72,15 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     """
     for name in rewrites:
         if name not in REWRITES:
-            raise ValueError(f"unknown rewrite '{name}': expected one of {', '.join(REWRITES)}")
+            raise ValueError(f"unknown rewrite '{name}': expected one of {LISTED}")
     _scale_name(rewrites)
     written = (
         part
         for equation in form.equations
         for part in _written_out(equation, equation.place, _rewrites_read(equation) & {*rewrites})
     )
-    system = _one_by_one(form, tuple(written), dense="dense" in rewrites)
+    masked = next((name for name in rewrites if computes_masked([name])), "")
+    system = _one_by_one(form, tuple(written), masked)
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
     return _zero_state(system) if "zero-state" in rewrites else system
@@ -94,13 +102,15 @@ def effective(form: Form) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def _one_by_one(form: Form, equations: tuple[Equation, ...], *, dense: bool) -> System:
+def _one_by_one(form: Form, equations: tuple[Equation, ...], masked: str) -> System:
     """The system of these equations of a form, one equation per range of a union, and with separate
-    axes for chunk and place; `dense`: with every causal upper bound and every window widened."""
-    system = System(form.mixer, form.name, equations)
-    wide = _dense(system) if dense else system
-    if dense and wide.equations == equations:  # one system, whose answers are cached once
-        return _one_by_one(form, equations, dense=False)
+    axes for chunk and place. `masked`, the rewrite `dense` or `dense=ROWS` or "", says how far
+    every causal upper bound and every window is widened."""
+    system = wide = System(form.mixer, form.name, equations)
+    if masked:
+        wide = _dense(system) if masked == DENSE else _in_blocks(system, rows_of_block(masked))
+    if masked and wide.equations == equations:  # one system, whose answers are cached once
+        return _one_by_one(form, equations, "")
     return by_chunk_and_place(_range_by_range(wide))
 
 
@@ -142,17 +152,19 @@ def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Se
                 "an array of its own first"
             )
     name = _scale_name(rewrites)
-    if name == "scale=root":
-        parts = [one for part in parts for one in _with_scaled_sides(part)]
+    if name.startswith("scale=root"):
+        each = name == "scale=root-each"
+        parts = [one for part in parts for one in _with_scaled_sides(part, each=each)]
     scaled = partial(_with_scale, _SCALES[name])
     made = (replace(part, value=rewrite(part.value, scaled)) for part in parts)
     return [with_chunks(_by_algorithm(part, rewrites)) for part in made]
 
 
-def _with_scaled_sides(equation: Equation) -> Iterator[Equation]:
+def _with_scaled_sides(equation: Equation, *, each: bool) -> Iterator[Equation]:
     """Yield, for scores that are a scaled (sum of) products of two entries, the copies of both
     arrays times the root of the scale, and the equation over the copies, Z[i, j] = sum of
-    Q'[i, c] K'[j, c]; any other equation unchanged."""
+    Q'[i, c] K'[j, c]; any other equation unchanged. `each`: each query has a copy of the keys of
+    its own, K'[i, j, c]."""
     scores = equation.value
     body = scores.body if isinstance(scores, Composite) and scores.name == "scaled" else None
     product = body.body if isinstance(body, Reduce) else body
@@ -167,16 +179,42 @@ def _with_scaled_sides(equation: Equation) -> Iterator[Equation]:
     copies = []
     for step, side in (("left", product.left), ("right", product.right)):
         of = side.array
-        copy = derived(equation.array, "scaled", step, shape=of.shape)
-        indices = tuple(Index(f"p{k}", (ONE,), (extent,)) for k, extent in enumerate(of.shape))
-        at = tuple(index.as_poly() for index in indices)
+        indices: Sequence[Index] = [
+            Index(f"p{k}", (ONE,), (extent,)) for k, extent in enumerate(of.shape)
+        ]
+        read = side.positions
+        at: tuple[Position, ...] = tuple(index.as_poly() for index in indices)
+        axes: Sequence[int] = ()
+        if each and (own := _of_the_query(equation, product.left, product.right, side)):
+            (axes, indices), at = own, read
+        extents = tuple(equation.array.shape[axis] for axis in axes)
+        queries = tuple(equation.positions[axis] for axis in axes)
+        copy = derived(equation.array, "scaled", step, shape=(*extents, *of.shape))
         value = Mul(Ref(of, at), Constant(scores.by, Fraction(-1, 2)))
-        yield Equation(copy, at, value, indices, equation.whole, equation.place)
-        copies.append(Ref(copy, side.positions))
+        yield Equation(copy, (*queries, *at), value, tuple(indices), equation.whole, equation.place)
+        copies.append(Ref(copy, (*queries, *read)))
     products = Mul(*copies)
     yield replace(
         equation, value=replace(body, body=products) if isinstance(body, Reduce) else products
     )
+
+
+def _of_the_query(
+    scores: Equation, left: Ref, right: Ref, side: Ref
+) -> tuple[Sequence[int], Sequence[Index]] | None:
+    """For the keys of an equation of scores, Z[i, j] of Q[i, c] and K[j, c]: the axes of the scores
+    that number queries alone (here the first), and the indices of a copy of the keys for each of
+    them, (i, j, c). None if `side` holds the queries, whose own index stands first in the scores,
+    or is read at positions that are no indices."""
+    other = right if side is left else left
+    (mine, others) = ({*names_in(ref.positions)} for ref in (side, other))
+    lone = {index.as_poly(): index.atom for index in _all_indices(scores)}
+    axes = [k for k, place in enumerate(scores.positions) if {*names_in([place])} <= others - mine]
+    own = [k for k, place in enumerate(scores.positions) if {*names_in([place])} <= mine - others]
+    if not axes or (own and own[0] < axes[0]) or not {*side.positions} <= {*lone}:
+        return None
+    names = {name for k in axes for name in names_in([scores.positions[k]])} | mine
+    return axes, outer_first([index for index in _all_indices(scores) if index.atom in names])
 
 
 def _by_algorithm(equation: Equation, rewrites: frozenset[str]) -> Equation:
@@ -202,9 +240,8 @@ _SCALES: Mapping[str, Callable[[Composite], Node]] = {
     "scale=per-score": lambda c: Div(c.body, Constant(c.by, 1)),
     "scale=mul": lambda c: Mul(c.body, Constant(c.by, -1)),
     "scale=folded": lambda c: FreeScale(c.body, Constant(c.by, -1)),
-    "scale=root": lambda c: Mul(
-        c.body, Constant(c.by, -1)
-    ),  # scores that are no products of two entries
+    # scores that are no products of two entries
+    **dict.fromkeys(SCALES[-2:], lambda c: Mul(c.body, Constant(c.by, -1))),
 }
 
 
@@ -264,6 +301,50 @@ def _dense(system: System) -> System:
         )
 
     return replace(system, equations=tuple(map(widened, system.equations)), beyond=True)
+
+
+def _in_blocks(system: System, rows: int) -> System:
+    """The system with every causal upper bound and every window widened to the ends of a block of
+    `rows` rows: j <= i becomes j <= the last row of i's block, 16*((i - 1)//16) + 16, and j <= l.
+    Loops, and indices over a union of ranges, keep their bounds."""
+    in_loops = {equation for loop in loops(system) for equation in loop}
+
+    def widened(equation: Equation) -> Equation:
+        """The equation with each index that a free index bounds in its wide range."""
+        if equation in in_loops:
+            return equation
+        free = {index.atom: index for index in equation.indices}
+        wide = {
+            index.atom: _to_ends_of_block(index, free, rows) for index in _all_indices(equation)
+        }
+        indices = tuple(wide[index.atom] for index in equation.indices)
+        value = rewrite(equation.value, lambda node: node, lambda index: wide[index.atom])
+        return with_chunks(replace(equation, indices=indices, value=value))
+
+    return replace(system, equations=tuple(map(widened, system.equations)), beyond=True)
+
+
+def _to_ends_of_block(index: Index, free: Mapping[str, Index], rows: int) -> Index:
+    """The index with each bound that names one of the `free` indices (atom -> index), such as i,
+    taken at the first or the last row of i's block of `rows` rows, whichever gives the wider range,
+    and within the range of i."""
+    if isinstance(index, UnionIndex):
+        return index
+
+    def ends(bound: Poly, *, upper: bool) -> list[Poly]:
+        named = [free[atom] for atom in bound.letters if atom in free]
+        slope = bound.coefficient(named[0].atom).constant() if len(named) == 1 else None
+        if not slope or isinstance(named[0], UnionIndex):
+            return [bound]
+        atom, row = named[0].atom, named[0].as_poly()
+        before = call("floor_div", row - 1, Poly.of(rows)) * rows
+        if (slope > 0) != upper:
+            return [bound.substitute({atom: before + 1})]
+        return [bound.substitute({atom: last}) for last in (before + rows, *named[0].upper)]
+
+    lower = [end for bound in index.lower for end in ends(bound, upper=False)]
+    upper = [end for bound in index.upper for end in ends(bound, upper=True)]
+    return replace(index, lower=tuple(lower), upper=tuple(dict.fromkeys(upper)))
 
 
 def _over_own_rows(

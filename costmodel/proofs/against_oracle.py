@@ -18,7 +18,7 @@ from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import Array
 from costmodel.oracle.execute import Execution, execute
 from costmodel.oracle.quantities import QUANTITIES, Quantity
-from costmodel.program.conventions import convention
+from costmodel.program.conventions import computes_masked, convention
 from costmodel.program.phases import overruns
 from costmodel.proofs.tried_sizes import fits, whole_length
 from costmodel.questions.count import counted
@@ -94,7 +94,7 @@ class OracleComparison:
         neither values nor answers about one token are compared."""
         run = self._run(sizes, sizes["l"])
         self._forward(sizes, run)
-        if "dense" not in self.rewrites:
+        if not computes_masked(self.rewrites):
             self._values(sizes, run)
             self._inference(sizes, run)
         return self

@@ -17,6 +17,7 @@ from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Bracket, walk
 from costmodel.oracle.execute import Execution, run
 from costmodel.oracle.interpreter import Values
+from costmodel.program.conventions import computes_masked
 from costmodel.proofs.against_oracle import OracleComparison, Sizes, tallies
 from costmodel.questions.evaluate import evaluate_system, gradients
 from costmodel.questions.subject import system_of
@@ -48,7 +49,8 @@ class GradientComparison(OracleComparison):
             self.refused.append(f"gradients: {reason}")
             return self
         forward = system.forward.equations
-        dense = bool({"dense", "zero-state"} & {*self.rewrites})
+        masked = computes_masked(self.rewrites)
+        dense = masked or "zero-state" in self.rewrites
 
         def ran(ready: Collection[Equation], arrays: Values | None = None) -> Execution:
             """The execution; the work of the equations `ready`, a forward pass, is not tallied."""
@@ -73,7 +75,7 @@ class GradientComparison(OracleComparison):
                 # `alike`: a depth, which depends on the entries that win maxima
                 executed = quantity.gradients(deep if quantity.alike else done, phase)
                 self.check(name, derive, executed)
-        slopes = {} if "dense" in self.rewrites else self._slopes(system, backward, sizes)
+        slopes = {} if masked else self._slopes(system, backward, sizes)
         for name, (derived, executed) in slopes.items():
             self.check(f"gradient of {name}", derived, executed)
         return self

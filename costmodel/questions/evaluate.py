@@ -39,7 +39,11 @@ from costmodel.language.nodes import (
     position_value,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
-from costmodel.program.conventions import Convention, convention as named_convention
+from costmodel.program.conventions import (
+    Convention,
+    computes_masked,
+    convention as named_convention,
+)
 from costmodel.program.grid import Grid, in_turn, places, points
 from costmodel.program.recurrences import blocks
 from costmodel.questions.subject import Training, asked, system_of
@@ -90,7 +94,8 @@ def evaluate_all(
 
     The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value.
     """
-    rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
+    named = named_convention(convention).rewrites
+    rewrites = tuple(r for r in named if not computes_masked([r]))
     return evaluate_system(system_of(mixer, form, rewrites, phase), arrays, sizes, held)
 
 

@@ -22,12 +22,12 @@ from costmodel.program.chunks import token_by_token
 from costmodel.program.conventions import (
     LOSS,
     OF_GRADIENTS,
-    OF_SEQUENCES,
     ONLY,
     RECOMPUTE,
     WANTED,
     Convention,
     convention,
+    of_sequences,
     parted,
 )
 from costmodel.program.lowering import lower
@@ -89,7 +89,7 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
             check_order(lower(mixer.forms[name]))
     rewrites, backward = parted(rewrites)
     if phase == "inference":
-        rewrites = tuple(r for r in rewrites if r not in OF_SEQUENCES)
+        rewrites = tuple(r for r in rewrites if not of_sequences(r))
     system = lower(mixer.forms[name], rewrites)
     if phase == "inference":
         return token_by_token(system)

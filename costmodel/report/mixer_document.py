@@ -20,7 +20,7 @@ from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.columns import notes as of_a_board
 from costmodel.program.chosen_sizes import Given, combinations, letters_of, ties, usual
-from costmodel.program.conventions import OF_ALGORITHMS, PEERS, Convention
+from costmodel.program.conventions import OF_ALGORITHMS, PEERS, Convention, computes_masked
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.question import (
@@ -328,7 +328,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         yield _note(request.convention.backward.given)
         if (peer := request.convention.peer) and PEERS[peer].gradients:
             yield _note(f"{peer}: {PEERS[peer].gradients}")
-    if block.phase == "inference" and "dense" in request.convention.rewrites:
+    if block.phase == "inference" and computes_masked(request.convention.rewrites):
         yield _note("dense: one new token has no masked pairs, so nothing changes")
     if any(_transforms(row) for row in block.rows):
         yield _note(

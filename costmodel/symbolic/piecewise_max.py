@@ -535,10 +535,15 @@ def _under_new_conditions(depth: Poly, full: Constraints, known: Constraints) ->
 
 def guarded(level: Level) -> Poly:
     """One polynomial for a level, a depth under conditions in sizes: the depth where they hold, 0
-    elsewhere. A condition g >= 0 becomes the factor Min(1, Max(0, g + 1))."""
+    elsewhere. A condition g >= 0 becomes the factor Min(1, Max(0, g + 1)). Unsupported if a
+    condition names an index, inside of a function, as floor(i/3) does."""
     term = level.depth
     if not level.where:
         return term
+    for guard in by_text(level.where):
+        if guard.variables:
+            names = ", ".join(sorted(map(atom_name, guard.variables)))
+            raise Unsupported(f"the depth depends on a chunk number of index {names}")
     term = _with_logarithms_everywhere(term)
     for guard in by_text(level.where):
         term = term * call("Min", 1, call("Max", 0, guard + 1))

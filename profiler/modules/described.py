@@ -15,9 +15,10 @@ from costmodel.language.functions import CLASSES
 from costmodel.program.conventions import (
     FUSED_ATTENTION,
     OF_GRADIENTS,
-    OF_SEQUENCES,
     PADDINGS,
     REWRITES,
+    in_order,
+    of_sequences,
 )
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import count
@@ -129,15 +130,14 @@ def description_of(
             f"{without_token(mixer, implementation)}"
         )
     if phase == "inference":
-        rewrites = tuple(r for r in rewrites if r not in OF_SEQUENCES)
+        rewrites = tuple(r for r in rewrites if not of_sequences(r))
     seen = [*rewrites_of(dispatched)]
     if phase in TRAINING_STEP:
         used = {*(kernels or {}).values(), *map(kernel_of, dispatched)}
         rewrites = (*rewrites, *gradient_rewrites(used, rewrites), *seen)
     else:
         rewrites = (*rewrites, *(r for r in seen if r not in OF_GRADIENTS))
-    rewrites = tuple(r for r in REWRITES if r in rewrites)
-    return Described(form, rewrites, kernels or {})
+    return Described(form, in_order(rewrites), kernels or {})
 
 
 def by_class(counts: Counts) -> Mapping[str, Exact]:

@@ -27,7 +27,7 @@ from costmodel.errors import USER
 from costmodel.language.equations import Mixer as Equations
 from costmodel.language.options import split
 from costmodel.mixers import builtin, file_of, names
-from costmodel.program.conventions import KERNEL_CLASSES, OF_SEQUENCES, REWRITES
+from costmodel.program.conventions import KERNEL_CLASSES, LISTED, REWRITES, of_sequences
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
 from profiler.modules.base import (
@@ -151,8 +151,8 @@ def implementation(
     equations (form and rewrites) that it executes and the kernel class of each array.
 
     The default form is the only form of a mixer in the same file, else "direct"; the default name
-    is the form. By default `step` has the form and rewrites of `forward`, except `OF_SEQUENCES`,
-    which concern sums over whole sequences. The class also implements the mixer with any of
+    is the form. By default `step` has the form and rewrites of `forward`, except those that
+    concern sums over whole sequences. The class also implements the mixer with any of
     `options`; its constructor gets the chosen options as the argument `options`. `kernels` are the
     kernel classes of arrays in `forward`, `step_kernels` those in `step`, and `option_kernels`
     those of the arrays that only these options bring.
@@ -171,10 +171,9 @@ def implementation(
             )
     for rewrite in (*rewrites, *(step_rewrites or ())):
         if rewrite not in REWRITES:
-            known = ", ".join(REWRITES)
-            raise ValueError(f"{mixer}: unknown rewrite {rewrite!r}: the rewrites are {known}")
+            raise ValueError(f"{mixer}: unknown rewrite {rewrite!r}: the rewrites are {LISTED}")
     if step_rewrites is None:
-        step_rewrites = tuple(rewrite for rewrite in rewrites if rewrite not in OF_SEQUENCES)
+        step_rewrites = tuple(rewrite for rewrite in rewrites if not of_sequences(rewrite))
 
     chosen = "direct" if form is None else form
 

@@ -6,12 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, product
+from math import inf
 
 import torch
 
 from costmodel.errors import ConventionError, Unanswered, Unsupported, as_exception
 from costmodel.language.equations import Mixer
-from costmodel.program.conventions import OF_FORWARD, OF_SEQUENCES, PADDINGS, REWRITES, SCALES
+from costmodel.program.conventions import (
+    IN_BLOCKS,
+    OF_FORWARD,
+    PADDINGS,
+    REWRITES,
+    SCALES,
+    in_order,
+    of_sequences,
+)
 from costmodel.proofs.tried_sizes import module_sizes
 from costmodel.symbolic.piecewise import Exact
 from profiler.counting.dispatch import DispatchCounts, count_dispatch
@@ -29,15 +38,19 @@ from profiler.proofs.cases import BATCH, ModuleCase, case
 
 Names = tuple[str, ...]
 
+BLOCKS: Sequence[Names] = [(f"{IN_BLOCKS}{2**k}",) for k in range(1, 7)]
+"""Masked pairs in blocks of 2 to 64 rows: one of them is tried, with about the operations that the
+module dispatches."""
+
 GROUPS: Sequence[Sequence[Names]] = (
-    ((), ("dense",), *(("dense", padding) for padding in PADDINGS)),
+    ((), ("dense",), *(("dense", padding) for padding in PADDINGS), *BLOCKS),
     ((), *((scale,) for scale in SCALES if scale in OF_FORWARD)),
     *(((), (name,)) for name in REWRITES if name in OF_FORWARD - {"dense", *SCALES}),
 )
 """The rewrites that may change the operations of a forward pass, in groups of which a description
 makes one choice each: of scales one, and paddings with "dense"."""
 
-MOST = 64
+MOST = 96
 """The largest number of combinations of rewrites that are tried for a phase."""
 
 
@@ -83,7 +96,7 @@ def rewrites_meant(mixer: Mixer, implementation: Implementation, *, step: bool) 
 
 def _of_steps(rewrites: Names) -> Names:
     """The rewrites of `forward` that `step` has too: without those of whole sequences."""
-    return tuple(rewrite for rewrite in rewrites if rewrite not in OF_SEQUENCES)
+    return tuple(rewrite for rewrite in rewrites if not of_sequences(rewrite))
 
 
 class _Calls:
@@ -133,17 +146,37 @@ class _Calls:
             for group, mine in zip(GROUPS, own, strict=True)
         ]
 
+        def with_choice(k: int, choice: Names) -> Names:
+            return (*chain(*start[:k]), *choice, *chain(*start[k + 1 :]))
+
         def told(k: int, choice: Names) -> str:
             """The gaps with one choice in place of the description's, as text."""
             try:
-                return str([*self.gaps((*chain(*start[:k]), *choice, *chain(*start[k + 1 :])))])
+                return str([*self.gaps(with_choice(k, choice))])
             except (ConventionError, Unsupported, Unanswered) as reason:
                 return str(reason)
 
+        def apart(block: Names) -> tuple[float, float]:
+            """How far a block is from what is dispatched: in exponentials, one for each pair of a
+            softmax, then in all operations."""
+            try:
+                found = [*self.gaps(with_choice(0, block))]
+            except (ConventionError, Unsupported, Unanswered):
+                return inf, inf
+            return (
+                sum(abs(gap.get("exp", 0)) for gap in found),
+                sum(abs(number) for gap in found for number in gap.values()),
+            )
+
+        nearest = min(BLOCKS, key=apart)
+        groups = [
+            [choice for choice in group if choice not in BLOCKS or choice == nearest]
+            for group in GROUPS
+        ]
         # of choices that count the same, the description's own, else the first of the group
         different = [
             {told(k, choice): choice for choice in (*reversed(group), start[k])}.values()
-            for k, group in enumerate(GROUPS)
+            for k, group in enumerate(groups)
         ]
 
         def changed(chosen: Sequence[Names]) -> int:
@@ -151,4 +184,4 @@ class _Calls:
 
         others = {*names}.difference(*own)
         found = ({*others, *chain(*one)} for one in sorted(product(*different), key=changed))
-        return [tuple(name for name in REWRITES if name in one) for one in found]
+        return [in_order(one) for one in found]

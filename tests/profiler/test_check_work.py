@@ -401,3 +401,97 @@ def test_a_boolean_mask_of_fused_attention_is_told_the_rewrite_that_adds_it(
     assert cli.run(["reconcile", added, *sizes, "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["summary"]
     assert row["unexplained"] == 0 and row["dispatched"] > row["derived"]
+
+
+IN_BLOCKS = """
+    def forward(self, x):
+        found, Q, K = [], x @ self.W_Q, x @ self.W_K
+        for first in range(0, x.shape[1], 2):
+            begin, last = max(0, first - self.w + 1), min(x.shape[1], first + 2)
+            pairs = torch.ones(last - first, last - begin, dtype=torch.bool)
+            seen = pairs.tril(first - begin) & ~pairs.tril(first - begin - self.w)
+            scores = Q[:, first:last] @ K[:, begin:last].mT * self.W_K.shape[0] ** -0.5
+            weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+            found.append(weights @ x[:, begin:last])
+        return torch.cat(found, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "work"),
+    [
+        ({}, True),
+        ({".tril(first - begin) &": ".tril(first - begin + 1) &"}, None),
+        ({"** -0.5": "** -0.5 * 1.01"}, None),
+    ],
+    ids=["right", "a-row-too-far", "another-scale"],
+)
+def test_attention_in_blocks_is_told_how_many_rows_a_block_has(
+    wrong: dict[str, str], work: bool | None, tmp_path: Path
+) -> None:
+    """Blocks of two rows, of which the window leaves out keys of both the first and the last."""
+    told = "rewrites=('dense=2', 'safe-softmax', 'scale=mul')"
+    text = MASKED.partition("\n    def forward")[0] + IN_BLOCKS
+    text = text.replace('"dense", "safe-softmax", "scale=mul"', '"scale=root",')
+    for right, instead in wrong.items():
+        text = text.replace(right, instead)
+    for name, rewrites in (("told", ""), ("described", told)):
+        own = text.replace("NAME", f"in-blocks-{name}")
+        if rewrites:
+            own = re.sub(r"rewrites=\(.*?\)", rewrites, own)
+        (tmp_path / f"{name}.py").write_text(own, encoding="utf-8")
+        proofs = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/{name}.py:m"))}
+        assert proofs[MODULE].passed is (work is True)
+        if work and not rewrites:
+            assert proofs[WORK].detail.endswith(f"; {told} explains the whole difference")
+        else:
+            assert proofs[WORK].passed is work
+
+
+ROW_BY_ROW = """
+import torch
+import costmodel as cm
+from profiler.modules import State, implementation
+
+m = cm.Mixer("NAME")
+l, d = m.sizes("l d")
+x, y = m.input("x", l, d), m.output("y", l, d)
+with m.form("direct") as f:
+    i, a = f.index("i", 1, l), f.index("a", 1, d)
+    j = f.index("j", 1, i)
+    Z, A = f.array("Z", l, l), f.array("A", l, l)
+    Z[i, j] = cm.scaled(cm.sum_(x[i, a] * x[j, a], over=a), by=d)
+    A[i, j] = cm.softmax(Z[i, j], over=j)
+    y[i, a] = cm.sum_(A[i, j] * x[j, a], over=j)
+
+
+@implementation("NAME", rewrites=("dense", "safe-softmax", "mask=add", "scale=root"))
+class RowByRow(torch.nn.Module):
+    def __init__(self, *, d, dtype=None):
+        super().__init__()
+        self.d, self.dtype = d, dtype
+
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    def initial_state(self, batch, length):
+        return State({"x": torch.zeros(batch, length, self.d, dtype=self.dtype)})
+
+    def step(self, x_t, state):
+        state.append(x=x_t)
+        x = state.held("x")
+        row = torch.nn.functional.scaled_dot_product_attention(x_t.unsqueeze(1), x, x)
+        return row.squeeze(1)
+"""
+
+
+def test_a_step_that_scales_every_key_again_is_told_the_rewrite(tmp_path: Path) -> None:
+    """As torch does in a call of fused attention without an axis of heads."""
+    told = "step_rewrites=('safe-softmax', 'scale=root-each')"
+    for name, described in (("told", ""), ("described", f", {told}")):
+        text = ROW_BY_ROW.replace('"scale=root")', f'"scale=root"){described}')
+        (tmp_path / f"{name}.py").write_text(text.replace("NAME", f"row-by-row-{name}"), "utf-8")
+        proofs = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/{name}.py:m"))}
+        assert proofs[STEP].passed and proofs[WORK].passed is bool(described)
+        if not described:
+            assert proofs[WORK].detail.endswith(f"; {told} explains the whole difference")
