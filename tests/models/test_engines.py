@@ -55,6 +55,7 @@ MORE = {
     "falcon": "keys and values are kept for each head of queries",
     "gpt_neo": "layers with a window keep all rows",
     "llama4_text": "layers of chunks keep rows of the chunk before",
+    "minimax": "layers with a window keep all rows",
 }
 """model_type -> what its class keeps beyond what later tokens read."""
 

@@ -231,6 +231,15 @@ def _olmo_hybrid(c: Configuration, k: int, number: int) -> str:
     return FULL if k % 4 == 3 or k == number - 1 < 3 else LINEAR
 
 
+def _bounded(c: Configuration) -> Use:
+    """Make the attention of MiniMax, as a part: its class masks layers of full attention by
+    `sliding_window`, if the configuration has the width."""
+    turned, sizes = rotary(c)
+    if width := c.size_or_none("sliding_window"):
+        turned, sizes = (*turned, "window"), {**sizes, "w": width}
+    return attention(c, *turned, **sizes)
+
+
 def _lightning(c: Configuration) -> Use:
     return mixer("lightning", (), n=c.size("num_attention_heads"), h=head_width(c))
 
@@ -875,7 +884,7 @@ ROWS: Mapping[str, Plain] = {
         numbers="scale_emb scale_depth dim_model_base",
     ),
     "minimax": Plain(
-        name="MiniMax", mixers={LINEAR: _lightning},
+        name="MiniMax", mixers={LINEAR: _lightning, FULL: _bounded},
         kinds=lambda c, k, number: LINEAR if k % 2 else FULL,
         numbers="block_size full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor "
         "linear_attn_beta_factor mlp_alpha_factor mlp_beta_factor",

@@ -23,7 +23,7 @@ EXPANDED = frozenset(("falcon",))
 """Types whose class repeats keys and values for each head of queries before it keeps them, but for
 one head of keys."""
 
-WHOLE = frozenset(("gpt_neo",))
+WHOLE = frozenset(("gpt_neo", "minimax"))
 """Types whose windows the cache does not know: it keeps all rows."""
 
 TIGHT = frozenset(("recurrent_gemma",))
