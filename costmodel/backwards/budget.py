@@ -10,7 +10,7 @@ from typing import Any
 
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
 from costmodel.backwards.amounts import amount
-from costmodel.backwards.candidates import candidate
+from costmodel.backwards.candidates import candidate, opened
 from costmodel.backwards.figures import phase_of, quantity_of, usual_size
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
@@ -300,6 +300,7 @@ def budget(
     where = phase_of([one.quantity for one in chosen], largest, phase)
     letter = largest or usual_size(where)
     sizes = without_assumed(letter, sizes)
+    found = opened(found, letter)
     refuse_unknown([letter], [found])
     about = answers(found, one_form(found, own or form), where, read_convention(convention))
     dtypes = Dtypes(dtype or "", state_dtype, weight_dtype, cache_dtype)

@@ -8,6 +8,7 @@ from pathlib import Path
 from costmodel.errors import ModelError, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import with_form
+from costmodel.questions.question import Whole
 
 
 def candidate(name: str | Mixer) -> tuple[Mixer, str | None]:
@@ -28,6 +29,12 @@ def candidate(name: str | Mixer) -> tuple[Mixer, str | None]:
         if found is None:
             raise
         return found, None
+
+
+def opened(mixer: Mixer, letter: str) -> Mixer:
+    """A network as a mixer with a size open that its configuration gives (`Whole.opened`); any
+    other mixer unchanged."""
+    return mixer.opened(letter) if isinstance(mixer, Whole) else mixer
 
 
 def without_fields(names: Iterable[str], ignored: Collection[str] | None) -> list[str | Mixer]:

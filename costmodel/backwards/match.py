@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
-from costmodel.backwards.candidates import candidate
+from costmodel.backwards.candidates import candidate, opened
 from costmodel.backwards.crossover import figure_named
 from costmodel.backwards.figures import phase_of, quantity_named
 from costmodel.errors import Unanswered
@@ -178,7 +178,8 @@ def match(
     Args:
         to: the other mixer; NAME:FORM for a form that is not the default.
         by: a figure of the registry that is a number: parameters, total, state, traffic, ...
-        vary: the size of `mixer` that is open; `sizes` gives it for the other mixer.
+        vary: the size of `mixer` that is open, of a model also one that its configuration gives;
+            `sizes` gives it for the other mixer.
         phase: if it is not given, inference for t, else the first phase that has the figure.
         form: the form of `mixer`.
 
@@ -218,7 +219,8 @@ def compared(
     the second mixer, or is nearest to it; `forms` are those of both. `given` has one value, or the
     letter of an equal size, for each given size; that of `vary` is for the second mixer alone."""
     (one, two), (form, its_form) = pair, forms
-    refuse_unknown([vary], pair)
+    one = opened(one, vary)
+    refuse_unknown([vary], (one, two))
     refuse_foreign(given, pair, [phase])
     sizes = one_combination(two, given, one)
     fit(two, sizes)

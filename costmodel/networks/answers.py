@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Form, System
 from costmodel.language.nodes import Array
+from costmodel.language.options import braces
 from costmodel.networks import training
 from costmodel.networks.assembly import LAST, Assembly, beyond_table
 from costmodel.networks.blocks import Use
@@ -613,7 +614,8 @@ class NetworkAnswers(Answers):
             if kind != "activations"
             and not (kind == "rows" and share.name in self._readers_of_rows)
         }
-        return replace(share, answer=replace(share.answer, compulsory=Elements(kinds)))
+        compulsory = replace(share.answer.compulsory, kinds=kinds)
+        return replace(share, answer=replace(share.answer, compulsory=compulsory))
 
     @cached_property
     def _sharing(self) -> Mapping[tuple[str, str], tuple[list[PartAnswers], list[PartAnswers]]]:
@@ -783,6 +785,21 @@ class NetworkMixer(Whole):
         """The answers about the network in a phase."""
         found = answers_of(self.network, phase, Counting(convention))
         return replace(found, mixer=self, _known={})
+
+    def opened(self, letter: str) -> NetworkMixer:
+        """The network as a mixer with the size `letter` open. Unanswered for a letter that it has
+        not, that braces say, or for L where layers differ."""
+        about, said = self.network.described, {*braces(self.name)}
+        kept = said | ({"L"} if about.patterned else set())
+        if letter in kept or letter not in {*self.letters, "b", "t"}:
+            free = ", ".join(in_order({*self.letters, "b", "t"} - kept))
+            why = "is given in braces" if letter in said else "cannot be varied"
+            raise Unanswered(f"{self.name}: size {letter} {why}: expected one of {free}")
+        if letter not in self.given:
+            return self
+        sizes = {x: size for x, size in about.sizes.items() if x != letter}
+        network = replace(self.network, described=replace(about, sizes=sizes))
+        return whole(network, frozenset(said))
 
 
 @cache

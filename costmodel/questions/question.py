@@ -380,6 +380,11 @@ class Whole(Mixer):
         """The answers about all parts together, in a phase and under a convention."""
         raise NotImplementedError
 
+    def opened(self, letter: str) -> Whole:
+        """This mixer with the size `letter` open that its configuration gives; Unanswered, with the
+        sizes that may be open, for another letter."""
+        raise NotImplementedError
+
 
 @cache
 def answers(mixer: Mixer, form: str, phase: str, convention: Convention) -> Answers:
@@ -568,7 +573,9 @@ class Case:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):
                 return found
-            return self.settled(found)
+            value = self.settled(found)
+            whole = figure.unit == "bytes" and not self.per_token  # blocks of a type may not fill
+            return ceil(value) if whole and isinstance(value, Fraction) else value
         except Unanswered as reason:
             return Missing(str(reason))
         except MemoryError:

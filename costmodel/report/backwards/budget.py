@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from costmodel.backwards.budget import Budget, Limit, within
+from costmodel.backwards.candidates import opened
 from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import combinations, letters_of, listed, refuse_unknown, ties
@@ -101,8 +102,9 @@ class Budgets:
         """The largest value of the open size within the limits, for one mixer, form and the other
         `sizes`, or the reason why there is none; SizeError for sizes that do not fit a mixer that
         the user named."""
-        about = answers(mixer, form, self.phase, self.request.convention)
         try:
+            mixer = opened(mixer, self.letter)
+            about = answers(mixer, form, self.phase, self.request.convention)
             case = Case(about, sizes, dtypes=self.request.dtypes, ties=ties(self.request.given))
             return within(case, self.limits, self.letter)
         except SizeError as error:
