@@ -611,12 +611,18 @@ def test_weights_and_rows_of_tokens_may_be_in_blocks() -> None:
     (row,) = cm.table("self-attention", **named, **types, **sizes)
     assert (row["weights_bytes"], row["state_bytes"]) == (4 * 32 * 18, 2 * 3 * 34)
     (odd,) = cm.table("self-attention", **named, **types, **{**sizes, "d": 1})
-    assert odd["weights_bytes"] == Fraction(4 * 18, 32)
+    assert odd["weights_bytes"] == 3  # 4 * 18 / 32, as if rows filled their blocks
     assert odd["state_bytes"] == 2 * 3 * 34  # a block for each key and each value
+    named["columns"] += ",traffic"
     sizes = {"d": 66, "n": 2, "t": 3}
-    for mixer in ("self-attention", "self-attention{h=33}"):
-        (row,) = cm.table(mixer, **named, **types, **sizes)
-        assert row["state_bytes"] == 2 * 2 * 3 * 2 * 34  # two blocks for a head of 33
+    for mixer in ("self-attention", "self-attention{h=33}", "decoder{d=66,n=2}"):
+        given = {"t": 3} if "d=" in mixer else sizes
+        (row,) = cm.table(mixer, **named, **types, **given)
+        (wide,) = cm.table(mixer, **named, **{**types, "cache_dtype": "bf16"}, **given)
+        layers = row["state_bytes"] // (2 * 2 * 3 * 2 * 34)  # two blocks for a head of 33
+        assert row["state_bytes"] == layers * 2 * 2 * 3 * 2 * 34
+        # two rows of each key and value are read, and one is written
+        assert row["traffic"] - wide["traffic"] == layers * 2 * 2 * 3 * (2 * 34 - 2 * 33)
     for role in ("dtype", "state_dtype"):
         with pytest.raises(ValueError, match="unknown dtype 'q4_0'"):
             cm.table("self-attention", **{**types, role: "q4_0"})

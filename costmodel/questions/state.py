@@ -179,10 +179,10 @@ def state(
         readers[array.name] = tuple(dict.fromkeys(several))
     held_numbers = numbers({a: [r for _, r in found] for a, found in regions.items()})
     roles = {a.name: role(system, a) for a in regions}
-    return State(held_numbers, readers, roles, {a.name: _row(a) for a in regions})
+    return State(held_numbers, readers, roles, {a.name: row_of(a) for a in regions})
 
 
-def _row(array: Array) -> Poly:
+def row_of(array: Array) -> Poly:
     """The entries of one row of an array: the extent of its last axis that is no axis of tokens."""
     tokens_axes = {Poly.atom("l"), Poly.atom("e")}
     extents = [extent for extent in array.shape if extent not in tokens_axes]

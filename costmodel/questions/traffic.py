@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
@@ -42,7 +42,7 @@ from costmodel.questions.question import (
     in_bytes,
     over_parts,
 )
-from costmodel.questions.state import ROLES, entries, gathered, held, role, variables_in
+from costmodel.questions.state import ROLES, entries, gathered, held, role, row_of, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints, infeasible, outside
@@ -70,12 +70,43 @@ class Elements(Symbolic):
     """Kind -> the number of distinct entries moved, for one sequence."""
 
     kinds: Mapping[str, Exact] = field(default_factory=dict)
+    rows: Mapping[Poly, Exact] = field(default_factory=dict)
+    """Of the kind "cache": the entries of one row of a head or token (`row_of`) -> the number of
+    entries in rows as wide."""
+
+    @classmethod
+    def of(cls, kind: str, array: Array, number: Exact) -> Elements:
+        """A number of entries of an array."""
+        return cls({kind: number}, {row_of(array): number} if kind == "cache" else {})
 
     def __add__(self, other: Elements) -> Elements:
-        merged = dict(self.kinds)
-        for kind, number in other.kinds.items():
-            merged[kind] = merged[kind] + number if kind in merged else number
-        return Elements(merged)
+        return Elements(_merged(self.kinds, other.kinds), _merged(self.rows, other.rows))
+
+    def in_network(self, share: Share[Traffic], once: Poly) -> Elements:
+        """These entries of one run of a part, in sizes of the network: of all runs, and of kinds in
+        `ONCE` as often as `once` says."""
+
+        def times(number: Exact, kind: str) -> Exact:
+            return number.substitute(share.sizes) * (once if kind in ONCE else share.runs)
+
+        rows: dict[Poly, Exact] = {}
+        for row, number in self.rows.items():
+            rows = _merged(rows, {row.substitute(share.sizes): times(number, "cache")})
+        return Elements({kind: times(n, kind) for kind, n in self.kinds.items()}, rows)
+
+    def in_bytes(self, types: Dtypes, sizes: Mapping[str, Poly]) -> Exact:
+        """The bytes of b sequences. Each row of the cache, as wide as `sizes` say, takes whole
+        blocks of a quantised type; weights take the bytes of an entry, as if rows filled their
+        blocks."""
+        found = Exact()
+        for kind, number in self.kinds.items():
+            if kind != "cache":
+                times = ONE if kind in ONCE else BATCH
+                found = found + number * (times * types.bytes_of(kind))
+        for row, number in self.rows.items():
+            each = types.bytes_in_rows("cache", row.substitute(sizes))
+            found = found + number * (BATCH * each)
+        return found
 
     @property
     def exact(self) -> Exact:
@@ -101,6 +132,17 @@ class Elements(Symbolic):
             kind: number.at({**sizes, "b": b}) * (1 if kind in ONCE else b)
             for kind, number in self.kinds.items()
         }
+
+
+K = TypeVar("K")
+
+
+def _merged(one: Mapping[K, Exact], two: Mapping[K, Exact]) -> dict[K, Exact]:
+    """The sums of the numbers of both, by key."""
+    found = {**one}
+    for key, number in two.items():
+        found[key] = found[key] + number if key in found else number
+    return found
 
 
 @dataclass(frozen=True)
@@ -148,10 +190,10 @@ class Traffic:
             weight_dtype: the type of weights.
         """
         types = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
+        given = {"b": 1, **sizes}
+        known = {letter: Poly.of(size) for letter, size in given.items()}
         return {
-            name: ceil(
-                sum(number * types.bytes_of(kind) for kind, number in elements.at(**sizes).items())
-            )
+            name: ceil(elements.in_bytes(types, known).rational(given))
             for name, elements in (("compulsory", self.compulsory), ("unfused", self.unfused))
         }
 
@@ -355,7 +397,7 @@ def _distinct(touched: Iterable[Touched]) -> Elements:
         if kind == "rows":  # rows of weights that each sequence of the batch chooses
             named = named * BATCH
         number = union_size(axes, placed, ONE) + union_size(axes, others, ONE).least(named)
-        result = result + Elements({kind: number})
+        result = result + Elements.of(kind, array, number)
     return result
 
 
@@ -506,7 +548,8 @@ def _new_state(system: System, arrays: set[Array]) -> Elements:
         if array not in arrays:
             continue
         regions = [x for _, r in found for x in after_token(r, owners(system).of(array), T - 1)]
-        result = result + Elements({role(system, array): union_size(axes_of(array), regions, ONE)})
+        number = union_size(axes_of(array), regions, ONE)
+        result = result + Elements.of(role(system, array), array, number)
     return result
 
 
@@ -609,11 +652,8 @@ def _of_parts(shares: Sequence[Share[Traffic]]) -> Traffic:
     fusion, every run moves its weights."""
     compulsory, unfused = Elements(), Elements()
     for share in shares:
-        for kind, number in share.answer.compulsory.kinds.items():
-            times = share.copies if kind in ONCE else share.runs
-            compulsory = compulsory + Elements({kind: number.substitute(share.sizes) * times})
-        for kind, number in share.answer.unfused.kinds.items():
-            unfused = unfused + Elements({kind: number.substitute(share.sizes) * share.runs})
+        compulsory = compulsory + share.answer.compulsory.in_network(share, share.copies)
+        unfused = unfused + share.answer.unfused.in_network(share, share.runs)
     return Traffic(compulsory + Elements({"weights": _counted_too_often(shares) * -1}), unfused)
 
 
@@ -639,11 +679,7 @@ def moved(case: Case, kind: str) -> Exact:
     """The traffic of b sequences in bytes, or in elements where the case has no types. `kind` is
     `compulsory`, `unfused` or `least`."""
     elements: Elements = getattr(case.about.of(traffic_of), kind)
-    result = Exact()
-    for kind, number in elements.kinds.items():
-        each = number if kind in ONCE else number * BATCH
-        result = result + in_bytes(case, kind, each)
-    return result
+    return elements.in_bytes(case.dtypes, case.known) if case.dtypes else elements.exact
 
 
 def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
@@ -679,6 +715,20 @@ def gather_notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
         )
 
 
+OF_TABLES = (
+    "weights read: with entries of tables that are no parameters, such as the cosines and sines of "
+    "a rotary embedding"
+)
+
+
+def _of_tables(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """Yield the note below a table with weights if a case reads entries of a buffer. `shown` (the
+    columns) is not used: all notes take it."""
+    parts = [part for case in cases for part in getattr(case.about, "parts", (case.about,))]
+    if any(part.mixer.buffers for part in parts):
+        yield OF_TABLES
+
+
 TRAFFIC = Question(
     "traffic",
     "Memory traffic",
@@ -691,6 +741,7 @@ TRAFFIC = Question(
             key="weights_elements",
             unit="elements",
             usual=_for_one_token,
+            notes=(_of_tables,),
         ),
         Figure(
             "weights_bytes",
@@ -700,6 +751,7 @@ TRAFFIC = Question(
             heading="weights read (bytes)",
             unit="bytes",
             within="weights",
+            notes=(_of_tables,),
         ),
         Figure(
             "traffic",

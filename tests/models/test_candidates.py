@@ -185,6 +185,42 @@ def test_a_length_at_which_a_model_costs_as_much_as_another(
         assert one["difference"] * other <= 0
 
 
+OF_FILE = {
+    "f": "intermediate_size", "u": "vocab_size", "d": "hidden_size", "L": "num_hidden_layers",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("letter", "field"), OF_FILE.items())
+def test_a_size_that_a_configuration_gives_is_varied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], letter: str, field: str
+) -> None:
+    """A configuration with the size found has as many parameters as the other model, and the
+    largest size within these weights is the same one; head widths stay as they are."""
+    of, fixed = TINY[field], {**WIDE, "head_dim": 4}
+    path = written(tmp_path, {**fixed, field: 2 * of})
+    (folder := tmp_path / "more").mkdir()
+    more = written(folder, {**fixed, field: 3 * of})
+    found = data(f"match {path} --to {more} --by parameters --vary {letter}", capsys)
+    (one,) = found["candidates"]
+    number = networks.model(more).parameters().at()
+    assert (one["first"], one["value"]) == (3 * of, number)
+    weights = f"budget {path} --weights {2 * number}B --largest {letter} --dtype bf16"
+    assert data(weights, capsys)["rows"][0]["largest"] == 3 * of
+
+
+def test_a_size_that_cannot_be_varied_is_refused_with_those_that_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for config, letter, said in (
+        (WIDE, "n", "size n cannot be varied: expected one of b, l, t, d, u, f, L"),
+        (MIXED, "L", "size L cannot be varied: expected one of b, l, t, d, "),
+    ):
+        path = written(tmp_path, config)
+        words = f"match {path} --to gpt-2 --by parameters --vary {letter}"
+        assert cli.run(shlex.split(words)) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_a_row_of_a_table_is_the_total_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     for phase in ("training", "inference", "backward", "training-step"):
         words = f"--phase {phase} --l 8 --t 5 --b 2"
@@ -196,6 +232,21 @@ def test_a_row_of_a_table_is_the_total_of_the_model(capsys: pytest.CaptureFixtur
         for name in ("state_elements", "activations_elements", "peak_elements"):
             assert row[name] == model.get(name), name
         assert row["mixer"] == "gpt-2" and row["ratio"] is None
+
+
+def test_weights_that_are_read_and_are_no_parameters_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A token reads a cosine and a sine for each channel of a head, 2 * 4 once for all layers, and
+    of the embedding one row of 24."""
+    path = written(tmp_path, {**WIDE, "num_hidden_layers": 3})
+    words = "--phase inference --columns weights,parameters --t 5"
+    for command, said in ((f"table {path}", True), (f"model --hf {path}", True),
+                          ("table self-attention", False), ("model gpt-2", False)):  # fmt: skip
+        assert ("cosines and sines" in run(f"{command} {words}", capsys)) == said, command
+    (model,) = data(f"model --hf {path} {words}", capsys)["models"]
+    u = TINY["vocab_size"]
+    assert model["weights_elements"] == model["parameters"] - (u - 1) * 24 + 2 * 4
 
 
 EXPLAINED: dict[str, Any] = {
@@ -258,7 +309,8 @@ REFUSED = [
     ("crossover gpt-2 gpt2", "unknown mixer 'gpt2'"),
     ("crossover gpt-2 gpt-2", "gpt-2 is given twice"),
     ("crossover gpt-2 she --form chunked", "gpt-2 has no form 'chunked'"),
-    ("budget gpt-2 --total 1e12 --largest d", "by the network: expected one of b, l"),
+    ("budget gpt-2 --total 1e12 --largest f", "f cannot be varied: expected one of b, l, t, d, n"),
+    ("match gpt-2{d=12} --to gpt-2 --by total --vary d", "d is given in braces: expected one of b"),
     ("explain gpt-2 --against she", "a network is explained block by block"),
     ("explain gpt-2{L=x}", "a size in braces is one whole number"),
 ]

@@ -14,6 +14,7 @@ from costmodel.networks.network import Network
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.question import FOUND, Missing, Searched
 from costmodel.questions.registry import FIGURES
+from costmodel.questions.traffic import OF_TABLES
 from costmodel.report.document import (
     Cell,
     Column,
@@ -227,6 +228,9 @@ def _of_figures(sheet: Sheet, columns: Sequence[str]) -> Iterator[Note]:
             "traffic: arrays between parts need not move, so that the total is less than the sum "
             "of parts, of which each reads its input and writes its output"
         )
+    read = {"weights", "weights_bytes"} & {*asked}
+    if read and any(use.mixer.buffers for use in sheet.network.uses):
+        yield _note(OF_TABLES, *read)
     if any(FIGURES[x].unit in ("bytes", "operations/byte") for x in asked if x in FIGURES):
         yield _note(f"bytes: {sheet.request.dtypes.of(sheet.request.described.dtypes).caption}")
     for name in columns:
