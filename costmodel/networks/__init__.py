@@ -3,6 +3,8 @@
 from costmodel import networks
 networks.model("gpt-2").parameters().at()  # 124439808
 networks.model("chen-v1", mixers=("she",)).count("inference").at(t=128).total
+net = networks.model("config.json")        # or the fields of one, a dict
+net.parameters().at(), networks.memory(net).at(131072)
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from costmodel.networks.blocks import Description as Description, Use as Use
 from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.experts import entries_read
 from costmodel.networks.from_choices import description as description
+from costmodel.networks.held import Holding as Holding
 from costmodel.networks.memory_budget import MemoryOptions as MemoryOptions
 from costmodel.networks.network import (
     Generation as Generation,
@@ -37,20 +40,42 @@ from costmodel.networks.presets import names as names, preset as preset, presets
 from costmodel.networks.training import RECOMPUTE
 from costmodel.program.adapters import adapted
 from costmodel.questions.parameters import parameters
+from costmodel.questions.question import Dtypes
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 
 
-def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) -> Network:
-    """Make the network with this name ("gpt-2"), with sizes and choices changed as asked.
+def model(
+    name: str | Path | Mapping[str, Any],
+    /,
+    *,
+    sizes: dict[str, int] | None = None,
+    ignore: Collection[str] = (),
+    **changes: Any,
+) -> Network:
+    """Make the network with this name ("gpt-2"), or of this published model's configuration: the
+    path of its `config.json`, or its fields as a dict.
 
     Args:
         sizes: letter -> value, in place of the network's own.
-        changes: fields of `Choices`, such as `mixers=("she",)` or `norm="none"`.
+        ignore: fields of a configuration that are left out, so that the class's defaults hold.
+        changes: of a network with a name, fields of `Choices`, such as `mixers=("she",)` or
+            `norm="none"`.
 
     Raises:
-        ModelError: an unknown network or choice; UnknownMixer: an unknown mixer.
+        ModelError: an unknown network or choice, or a configuration that cannot be read;
+            UnknownMixer: an unknown mixer.
+
+    >>> from costmodel import networks
+    >>> net = networks.model({"model_type": "llama", "num_hidden_layers": 2})
+    >>> net.parameters().at(), net.count("inference").at(t=128).total, net.state().at(t=128)
+    (666914816, 1075995850, 2097152)
     """
+    if not isinstance(name, str) or name.endswith(".json"):
+        source = Path(name) if isinstance(name, str) else name
+        return built(described(None, source, changes, ignore), **(sizes or {}))
+    if ignore:
+        raise ModelError(f"{name}: ignore is about fields of a configuration, which this is not")
     choices = preset(name)
     if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
         known = ", ".join(Choices.__dataclass_fields__)
@@ -58,9 +83,38 @@ def model(name: str, /, *, sizes: dict[str, int] | None = None, **changes: Any) 
     return built(replace(choices, **changes), **(sizes or {}))  # `network` may be the submodule
 
 
+def memory(
+    network: Network,
+    *,
+    dtype: str = "",
+    weight_dtype: str | None = None,
+    cache_dtype: str | None = None,
+    state_dtype: str | None = None,
+) -> Holding:
+    """What a network holds while it generates, in bytes, as `costmodel memory` says: `weights`, one
+    sequence `at` a context or what a `further` token adds, and `parts`, layer by layer; `active`
+    are the parameters that a token goes through.
+
+    Args:
+        dtype: the element type where the configuration says none; else its own, or bf16.
+        weight_dtype, cache_dtype, state_dtype: types of weights, of rows of tokens such as keys,
+            and of recurrent states.
+
+    Raises:
+        Unanswered: when asked, a part has no one-token inference.
+
+    >>> from costmodel import networks
+    >>> held = networks.memory(networks.model("gpt-2"))
+    >>> held.weights, held.at(128), held.further(128)
+    (248879616, 4718592, 36864)
+    """
+    types = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
+    return Holding(network, types.checked().of(network.described.dtypes))
+
+
 def described(
     name: str | None,
-    config: Path | None,
+    config: huggingface.Source | None,
     changes: Mapping[str, str | bool | None],
     ignored: Collection[str] = (),
 ) -> Description:
@@ -68,7 +122,7 @@ def described(
     by a published model's configuration.
 
     Args:
-        name, config: the name or the path of a `config.json`; the other is None.
+        name, config: the name, or the path or the fields of a `config.json`; the other is None.
         changes: choice -> its new value, None for a choice that stays.
         ignored: fields of the configuration that are left out, so that the class's defaults hold.
 
@@ -387,6 +441,7 @@ __all__ = [
     "Counting",
     "Description",
     "Generation",
+    "Holding",
     "MemoryOptions",
     "ModelError",
     "Network",
@@ -400,6 +455,7 @@ __all__ = [
     "exchanged",
     "formulas_asked",
     "generation",
+    "memory",
     "memory_options",
     "model",
     "names",

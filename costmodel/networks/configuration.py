@@ -148,15 +148,14 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """The model's name: its own, or that of the file's folder, or its type."""
+        """The model's name: its own, or else its type."""
         name = self.fields.get("_name_or_path")
-        usual = self.path.parent.name or self.fields["model_type"]
-        return name if isinstance(name, str) and name else usual
+        return name if isinstance(name, str) and name else str(self.fields["model_type"])
 
     @property
     def source(self) -> str:
         """Where the network comes from, for documents."""
-        return f"{self.path.name}, model_type {self.fields['model_type']}"
+        return f"{self.path}, model_type {self.fields['model_type']}"
 
     @property
     def dtype(self) -> str:

@@ -119,11 +119,23 @@ MISSING: Mapping[str, str] = {
 """Type of a model that is not read -> the part that no network here has."""
 
 
-def file_fields(path: Path) -> dict[str, Any]:
-    """The fields of a `config.json`; ModelError if the file is not JSON, or names no type of
+Source = Path | Mapping[str, Any]
+"""The path of a `config.json`, or its fields."""
+
+
+def _place(source: Source) -> Path:
+    """The path of a configuration; of mere fields a word for messages."""
+    return source if isinstance(source, Path) else Path("configuration")
+
+
+def file_fields(source: Source) -> dict[str, Any]:
+    """The fields of a `config.json`; ModelError if the file is not JSON, or if they name no type of
     model."""
+    path = _place(source)
+    if not isinstance(source, (Path, Mapping)):
+        raise ModelError(f"expected the path of a config.json, or its fields, got {source!r}")
     try:
-        fields = read_data(path)
+        fields = read_data(source) if isinstance(source, Path) else {**source}
     except ValueError as reason:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
@@ -145,10 +157,10 @@ def _without(value: Any, ignored: Collection[str]) -> Any:
     return {name: _without(one, ignored) for name, one in value.items() if name not in ignored}
 
 
-def _left(path: Path, ignored: Collection[str]) -> dict[str, Any]:
+def _left(source: Source, ignored: Collection[str]) -> dict[str, Any]:
     """The fields of a `config.json` without those `ignored`; ModelError for a name that the file
     has not, or for `model_type`."""
-    fields = file_fields(path)
+    path, fields = _place(source), file_fields(source)
     known = named(fields) - {"model_type"}
     for name in ignored:
         if name == "model_type":
@@ -162,7 +174,7 @@ def _left(path: Path, ignored: Collection[str]) -> dict[str, Any]:
     return left
 
 
-def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
+def configuration(source: Source, ignored: Collection[str] = ()) -> Configuration:
     """The fields of a `config.json` without those `ignored`; of a model with images or sound, those
     of its text, which stand in an object such as "text_config": {...}. If the file has no such
     object, the text has the defaults in tables/transformers/texts.json ("text"). The table also
@@ -173,7 +185,7 @@ def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
         ModelError: not JSON, without a type of model, a field that is not read, or an `ignored`
             field that is not there.
     """
-    fields = _left(path, ignored)
+    path, fields = _place(source), _left(source, ignored)
     kind, outer = fields["model_type"], ("_name_or_path", "dtype", "torch_dtype", TIES)
     usual = read_data(data_dir("transformers") / "texts.json").get(kind, {})
     text = next((fields[name] for name in OF_TEXT if fields.get(name) is not None), None)
@@ -191,7 +203,7 @@ def configuration(path: Path, ignored: Collection[str] = ()) -> Configuration:
     return Configuration(path, fields)
 
 
-def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
+def read(source: Source, ignored: Collection[str] = ()) -> Choices | Description:
     """Read the network of a published model's `config.json`, as choices or as a description by
     blocks, whichever the reader of its type gives.
 
@@ -202,10 +214,10 @@ def read(path: Path, ignored: Collection[str] = ()) -> Choices | Description:
         ModelError: not JSON, an unknown architecture or part, a missing size, or a field that is
             not read and may change a count.
     """
-    config = configuration(path, ignored)
+    config = configuration(source, ignored)
     kind = config.fields["model_type"]
     if kind not in READERS:
-        raise ModelError(f"{path}: {_unknown_architecture(kind, config.fields)}")
+        raise ModelError(f"{config.path}: {_unknown_architecture(kind, config.fields)}")
     found = READERS[kind](config)
     config.refuse_unread()
     method = quantised(config)

@@ -568,6 +568,42 @@ def test_the_old_name_of_the_share_of_turned_channels_is_read(tmp_path: Path) ->
     assert total(rotary_pct=0.25) == total()
 
 
+def test_a_configuration_is_read_in_python_by_its_path_or_its_fields(tmp_path: Path) -> None:
+    """With the name that the file gives, or else its type, wherever the file lies."""
+    path = written(tmp_path, {**LLAMA, "_name_or_path": "a/name"})
+    for given in (path, Path(path), {**LLAMA, "_name_or_path": "a/name"}):
+        net = networks.model(given, sizes={"L": 3})
+        assert (net.name, net.sizes["L"]) == ("a/name", 3)
+        held = networks.memory(net, weight_dtype="fp8")
+        assert held.weights == held.active == net.parameters().at()
+        assert held.at(5) == 2 * net.state().at(t=5)
+    assert networks.model(LLAMA).name == "llama"
+    found = printed("memory", path, "--t", "5")
+    assert (found["model"], found["source"]) == ("a/name", f"{path}, model_type llama")
+    assert networks.model({**LLAMA, "odd": 3}, ignore=("odd",)).sizes["L"] == 32
+    for wrong, said in (
+        ({"odd": 3}, "configuration: expected an object with a 'model_type'"),
+        (3, "expected the path of a config.json, or its fields, got 3"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            networks.model(wrong)  # type: ignore[arg-type]  # the wrong kind
+    with pytest.raises(ModelError, match="gpt-2: ignore is about fields of a configuration"):
+        networks.model("gpt-2", ignore=("odd",))
+
+
+def test_full_attention_of_minimax_is_masked_by_the_width_of_a_window(tmp_path: Path) -> None:
+    """The class masks these layers by `sliding_window`, though `layer_types` calls them full: a
+    window of 3 holds 2 keys and 2 values of 2 heads of width 8."""
+    kinds = ["linear_attention", "full_attention"]
+    config = {
+        "model_type": "minimax", "num_hidden_layers": 2, "hidden_size": 16, "head_dim": 8,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "layer_types": kinds,
+    }  # fmt: skip
+    recurrent, rows = 2 * 8 * 8, 2 * 2 * 8
+    assert read(tmp_path, config).state().at(t=30) == recurrent + 30 * rows
+    assert read(tmp_path, {**config, "sliding_window": 3}).state().at(t=30) == recurrent + 2 * rows
+
+
 @pytest.mark.parametrize("format_", ["rich", "markdown", "latex", "csv"])
 def test_memory_in_every_format(tmp_path: Path, format_: str) -> None:
     words = ["memory", written(tmp_path, LLAMA), "--context", "128k", "--format", format_]
