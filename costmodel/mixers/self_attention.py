@@ -35,7 +35,8 @@ TORCH = "torch.nn.MultiheadAttention"
 OPTIONS = {
     "bias": "b_Q, b_K, b_V, b_out and, with a gate, b_G: a bias on each linear map",
     "output-bias": "b_out alone",
-    "qkv-bias": "b_Q, b_K and b_V, biases of queries, keys and values",
+    "qkv-bias": "b_Q, b_K and b_V",
+    "keyless-bias": "b_Q, b_V and b_out",
     "bidirectional": "a token attends to all l tokens",
     "wide": "keys of width K and values of width V in each head, in place of d/n",
     "cross": "keys and values of a second sequence z of e tokens",
@@ -68,6 +69,7 @@ SOURCES = {
     "bias": f"biases as {TORCH} has them",
     "output-bias": f"the output's bias as {TORCH} has it",
     "qkv-bias": "biases of queries, keys and values: Qwen2, arXiv 2407.10671, section 2.2.1",
+    "keyless-bias": "no bias of keys, which a softmax would cancel: transformers, WhisperAttention",
     "bidirectional": f"{VASWANI}, section 3.2.3: the encoder's self-attention",
     "wide": f"{VASWANI}, section 3.2.2: d_k and d_v are K and V",
     "cross": f"{VASWANI}, section 3.2.3: encoder-decoder attention",
@@ -101,12 +103,20 @@ ROTARY = ("rotary", "rotary-pairs", "partial-rotary")
 NORMS = ("qk-norm", "whole-qk-norm", "qk-layer-norm", "heads-qk-layer-norm")
 LAYER_NORMS = ("qk-layer-norm", "heads-qk-layer-norm")
 GATES = ("gate", "head-gate", "biased-gate")
+OF_MAPS: Mapping[str, Collection[str]] = {
+    "output-bias": ("out",), "qkv-bias": "QKV", "keyless-bias": ("Q", "V", "out"),
+}  # fmt: skip
+"""Option -> the linear maps with a bias, where not all have one."""
 BIASED = ("alibi", "relative-bias")
 """The options with positions as biases of scores."""
 APART = {
     ("bias", "output-bias"): "'bias' has b_out among its biases",
     ("bias", "qkv-bias"): "'bias' has b_Q, b_K and b_V among its biases",
     ("output-bias", "qkv-bias"): "'bias' has both",
+    **{
+        (other, "keyless-bias"): "each says which linear maps have a bias"
+        for other in ("bias", "output-bias", "qkv-bias")
+    },
     ("bidirectional", "cross"): "with 'cross' a token attends to all e tokens of z as it is",
     ("window", "chunked-window"): "each says which earlier tokens a token attends to",
     ("bidirectional", "chunked-window"): "a chunk ends with the token",
@@ -363,8 +373,8 @@ def self_attention(chosen: Chosen) -> Mixer:
         del maps["V"]
     maps |= {"G": (d, *gates)} if gate else {}
     biased: Collection[str] = maps if "bias" in chosen else ()
-    if "output-bias" in chosen or "qkv-bias" in chosen:
-        biased = ("out",) if "output-bias" in chosen else "QKV"
+    for option in chosen & OF_MAPS.keys():
+        biased = OF_MAPS[option]
     W = {name: m.parameter(f"W_{name}", *shape) for name, shape in maps.items()}
     heads = (g, n / g) if grouped else (n,)
     of_biases = {name: maps[name][1:] if name != "out" else (d,) for name in maps if name in biased}

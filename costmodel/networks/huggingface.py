@@ -102,18 +102,18 @@ MISSING: Mapping[str, str] = {
     "hy_v4": f"{STREAMS}, and {INDEXER}",
     **dict.fromkeys(("musicgen", "musicgen_melody"), "several tokens of sound at a time"),
     "prophetnet": "streams that each predict a further token",
-    "whisper": "attention whose queries and values have biases, and keys none",
     **dict.fromkeys(
         ("gemma4_assistant", "gemma4_unified_assistant"),
         OTHERS,
     ),
     "blt": "patches of bytes",
-    "cpmant": "rows of a prompt before the tokens, which attend to one another",
+    "cpmant": "rows of a prompt before the tokens, and keys of rows that read later rows, kept for "
+    "new tokens",
     "doge": "a mask that each token makes",
     **dict.fromkeys(("inkling_text", "inkling2_text"), "short convolutions of keys and values"),
     "reformer": "attention to rows of equal hashes, and reversible layers",
     "rwkv": "the recurrence of RWKV-4",
-    "xlnet": "two streams of attention",
+    "xlnet": "scores by a map of relative positions",
     "zaya": "attention that mixes neighbouring rows of queries and keys",
 }
 """Type of a model that is not read -> the part that no network here has."""

@@ -39,7 +39,10 @@ STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fro
 )
 """Array that an option brings -> kernel class."""
 
-BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V")}
+BIASES = {
+    "bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V"),
+    "keyless-bias": ("Q", "V", "out"),
+}  # fmt: skip
 """Option -> the linear maps that get a bias."""
 
 AROUND = (*GATES, "heads-norm", "keys-as-values", *NORMS, "v-norm", "clipped")

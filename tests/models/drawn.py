@@ -483,6 +483,11 @@ OF_BARTS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "layernorm_embedding": (True, False),
         **{name: () for name in BART if name.startswith("encoder_")},
     },
+    "whisper": {
+        "max_position_embeddings": (),
+        "max_target_positions": (40,),
+        "num_mel_bins": (3, 128),
+    },
 }
 
 GEMMA_4: Mapping[str, Sequence[Any]] = {

@@ -46,8 +46,9 @@ class Bart:
             are added. `end`: a norm follows the layers.
         positions: "learned", or "sinusoidal", whose table is among the parameters of the class and
             is not trained; `offset`: rows before the first one of a learned table.
-        biased: attention has biases, or the field that says so.
+        biased: attention has biases, or the field that says so; `keyless`: those of keys aside.
         ties: the class ForCausalLM ties its head where the configuration says so.
+        numbers: fields of an encoder that no network here has, separated by spaces.
         fixed: field -> its only values that are read.
     """
 
@@ -60,7 +61,9 @@ class Bart:
     positions: str = "learned"
     offset: int = 2
     biased: bool | str = True
+    keyless: bool = False
     ties: bool = True
+    numbers: str = ""
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def read(self, c: Configuration) -> Description:
@@ -68,7 +71,7 @@ class Bart:
         by ForCausalLM: the decoder with a head; encoder, decoder and head; or these without a
         head."""
         c.with_class().require(self.fixed)
-        c.fields_read.update(NUMBERS.split())
+        c.fields_read.update((*NUMBERS.split(), *self.numbers.split()))
         whole = (self.scored, "Model") if self.scored else ()
         named = c.architecture(*(self.name + end for end in ("ForCausalLM", *whole)))
         c.agree(
@@ -142,7 +145,8 @@ class Bart:
 
     def _entry(self, c: Configuration) -> list[Use]:
         """The parts between the embedding and the layers: positions, a norm, dropout."""
-        rows, learned = c.size("max_position_embeddings"), self.positions == "learned"
+        rows = c.size("max_position_embeddings", "max_target_positions")
+        learned = self.positions == "learned"
         added = parts.positions(self.positions, offset=self.offset if learned else 0)
         found = [Use(f"{self.positions} positions", added, sizes={"u": Poly.of(rows)},
                      table=True, rows=rows)]  # fmt: skip
@@ -167,7 +171,7 @@ class Bart:
                 f"{n} heads ('{way}_attention_heads') do not divide the {d} channels of a row "
                 f"('d_model')"
             )
-        bias = ("bias",) if biased else ()
+        bias = ("keyless-bias" if self.keyless else "bias",) if biased else ()
         inner = [
             mixer("self-attention", (*bias, *filter(None, [kind])), n=n, h=d // n)
             for kind in kinds or ("",)
@@ -201,6 +205,13 @@ BARTS: Mapping[str, Bart] = {
     "trocr": Bart(
         name="TrOCR", scored="", normed="layernorm_embedding",
         fixed={"use_learned_position_embeddings": (True,)},
+    ),
+    "whisper": Bart(
+        name="Whisper", scored="", place="before", normed=False, end=True, offset=0, keyless=True,
+        numbers="apply_spec_augment begin_suppress_tokens classifier_proj_size "
+        "mask_feature_length mask_feature_min_masks mask_feature_prob mask_time_length "
+        "mask_time_min_masks mask_time_prob max_source_positions median_filter_width num_mel_bins "
+        "suppress_tokens use_weighted_layer_sum",
     ),
 }  # fmt: skip
 """model_type -> the choices of the type."""
