@@ -592,9 +592,11 @@ with m.form("direct") as f:
     )
     backward = ["--phase", "backward", "--l", "4", "--d", "3", "--format", "latex"]
     shown = CliRunner().invoke(app, ["table", f"{tmp_path / 'mine.py'}:m", *backward])
-    assert "may select is held; the gradient of a gather adds once" in " ".join(
-        shown.output.split()
-    )
+    said = " ".join(shown.output.split())
+    assert "ctivations: every entry that a gather may select is held" in said  # "A" in LaTeX
+    assert "ather: its gradient adds once for each gathered entry" in said
+    shown = CliRunner().invoke(app, ["table", f"{tmp_path / 'mine.py'}:m", "--columns", "span"])
+    assert "nominal" not in shown.output and "gather" not in shown.output
 
 
 # --- wrong uses -------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ from hypothesis import given, strategies as st
 import cli
 import costmodel as cm
 from costmodel import Mixer
-from costmodel.errors import SizeError, TableError
+from costmodel.errors import SizeError, TableError, Unanswered
 from costmodel.language.nodes import Node
 from costmodel.mixers import DEFAULT, builtin, file_of, load, names
 from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
 from costmodel.program.chosen_sizes import combinations, fit, values
 from costmodel.program.conventions import convention
 from costmodel.program.phases import overruns
-from costmodel.questions.question import Dtypes, Missing, Searched, answers
+from costmodel.questions.question import Dtypes, Missing, Searched, answers, quotient
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
 from costmodel.report import document, table_data, terminal
@@ -230,6 +230,14 @@ def test_the_baseline_of_ratios_is_a_row_or_is_named(
 def test_intensity_is_total_over_compulsory_bytes() -> None:
     row = one("me", "training")
     assert row.value("intensity") == Fraction(2_097_152, 4 * (2 * 128 * 128 + 128))
+
+
+def test_nothing_is_divided_by_zero() -> None:
+    zero, length = Exact.of(Poly()), Exact.of(size("l"))
+    for above in (zero, length):
+        with pytest.raises(Unanswered, match="nothing to divide by"):
+            quotient(above, zero)
+    assert quotient(length, length) == Exact.of(Poly.of(1))
 
 
 def test_sizes_are_a_cross_product_and_ignored_where_a_mixer_lacks_them() -> None:

@@ -141,6 +141,13 @@ def _of_a_batch(case: Case) -> Exact:
     return found.each * BATCH + found.alone
 
 
+def _of_gathers(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """Yield a note if some case reads entries that data or a table choose. `shown` (the columns) is
+    not used: all notes take it."""
+    if any(case.gathers for case in cases):
+        yield "activations: every entry that a gather may select is held"
+
+
 def _explained(case: Case) -> Iterator[Sentence]:
     """Yield one sentence of `explain` on a case (a form in a phase, at sizes): how many elements of
     each array and in all are kept, or that none is kept."""
@@ -169,6 +176,7 @@ ACTIVATIONS = Question(
             varies=frozenset({"form", "convention"}),
             usual=always,
             claimed=True,
+            notes=(_of_gathers,),
         ),
     ),
     activations,

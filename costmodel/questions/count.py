@@ -13,7 +13,9 @@ from typing import Unpack
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.language.functions import CLASSES, TABLE
-from costmodel.program.conventions import Convention
+from costmodel.language.nodes import SCANS, SELECTIONS, Fft, Scan, Select, walk
+from costmodel.program.conventions import OF_ALGORITHMS, Convention
+from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, require_counted, with_once
@@ -187,7 +189,11 @@ def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
         usual=never if within else always,
         claimed=True,
         within=within,
-        notes=(_notes_on_once, *((_notes_on_empty_sums,) if name in ("add", "mul") else ())),
+        notes=(
+            _notes_on_once,
+            *((_notes_on_empty_sums,) if name in ("add", "mul") else ()),
+            _notes_on_algorithms,
+        ),
     )
 
 
@@ -238,6 +244,34 @@ def _notes_on_empty_sums(cases: Sequence[Case], shown: Sequence[str]) -> Iterato
             )
 
 
+def _notes_on_algorithms(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """Yield the notes below a table (a row per case) on algorithms whose operations are counted in
+    place of those of a library: of transforms, of selections (sorts, largest entries), of scans and
+    of the gradient of a gather. `shown` (the columns) is not used: all notes take it."""
+    kinds: set[str] = set()
+    for case in cases:
+        form = case.mixer.forms[case.form]
+        kinds |= {"fft" for e in form.equations for node, _ in walk(e.value) if type(node) is Fft}
+        if any(isinstance(e.value, Select | Scan) for e in form.equations):
+            rewrites = tuple(r for r in case.about.convention.rewrites if r in OF_ALGORITHMS)
+            values = [equation.value for equation in lower(form, rewrites).equations]
+            kinds |= {value.kind for value in values if isinstance(value, Select | Scan)}
+    if "fft" in kinds:
+        yield (
+            "Fourier transforms are nominal: radix-2, log2 of a length rounded up, a complex "
+            "product is 4 mul and 2 add"
+        )
+    if any(case.phase in TRAINING_STEP and case.gathers for case in cases):
+        yield "gather: its gradient adds once for each gathered entry"
+    for kind in (kind for kind in SELECTIONS if kind in kinds):
+        yield f"comparisons of {kind} are nominal: {SELECTIONS[kind]}"
+    for kind in (kind for kind in SCANS if kind in kinds):
+        yield (
+            f"scans of N rows are {SCANS[kind]}, each a product and a sum, and a product of "
+            "decays; L is log2 N rounded up, P is 2^L"
+        )
+
+
 TOTAL = Figure(
     "total",
     "all operations, each counted 1",
@@ -246,7 +280,7 @@ TOTAL = Figure(
     per_token=True,
     usual=always,
     claimed=True,
-    notes=(_notes_on_once, _notes_on_empty_sums),
+    notes=(_notes_on_once, _notes_on_empty_sums, _notes_on_algorithms),
 )
 
 
@@ -265,7 +299,7 @@ OTHERS = Figure(
     per_token=True,
     usual=_where_any(other),
     claimed=True,
-    notes=(_notes_on_once,),
+    notes=(_notes_on_once, _notes_on_algorithms),
 )
 ONCE = Figure(
     "once",

@@ -55,7 +55,7 @@ from costmodel.questions.question import (
     Tally,
     Whole,
 )
-from costmodel.questions.sequential import STEPS
+from costmodel.questions.sequential import SEQUENTIAL, STEPS
 from costmodel.questions.subject import Training, asked, mixer_required, system_of
 from costmodel.symbolic.constraints import Constraints, variables_of
 from costmodel.symbolic.piecewise_max import Level, guarded, maximised
@@ -331,6 +331,7 @@ CRITICAL_PATH = Question(
             usual=_of_a_mixer,
             claimed=True,
             notes=(lambda cases, shown: (CUMULATION,),),
+            decided_by=SEQUENTIAL.figures[0],
         ),
     ),
     critical_path,

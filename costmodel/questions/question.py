@@ -540,13 +540,16 @@ class Case:
 
     def sizes_of(self, figure: Figure) -> frozenset[str]:
         """The sizes that a figure depends on; all sizes of the case if the figure has no formula,
-        and none if it does not exist."""
+        and none if it does not exist. Of a path they are the sizes in the numbers of its steps, and
+        those of `Figure.decided_by`."""
         try:
             found = self.answer(figure)
         except Unanswered:
             return frozenset()
         except Unsupported:  # the value is found by search
             return frozenset(self.sizes)
+        if isinstance(found, CriticalPath) and figure.decided_by is not None:
+            return found.length.letters | self.sizes_of(figure.decided_by)
         if isinstance(found, Quotient):
             return found.above.letters | found.below.letters
         if isinstance(found, Largest):
@@ -671,17 +674,17 @@ def quotient(above: Value, below: Value) -> Answer:
     equal formulas 1, of two other formulas a `Quotient`.
 
     Raises:
-        Unanswered: a value is missing, or `below` is the number 0 (a formula may be 0).
+        Unanswered: a value is missing, or `below` is 0 (other formulas may be 0 at some sizes).
     """
     for value in (above, below):
         if isinstance(value, Missing):
             raise Unanswered(value.reason)
+    if below == 0 or (isinstance(below, Exact) and below.is_zero):
+        raise Unanswered("nothing to divide by: the other value is 0")
     if isinstance(above, Exact) and isinstance(below, Exact):
         return Exact.of(Poly.of(1)) if above == below else Quotient(above, below)
     # values of one case are both formulas or both numbers
     assert isinstance(above, (int, Fraction)) and isinstance(below, (int, Fraction))
-    if below == 0:
-        raise Unanswered("nothing to divide by: the other value is 0")
     ratio = Fraction(above) / Fraction(below)
     return ratio.numerator if ratio.denominator == 1 else ratio
 
@@ -801,6 +804,8 @@ class Figure:
         search: finds the figure at a case's sizes if no formula is derived; raises Unsupported if
             the search takes too long.
         notes: the sentences that a reader needs below a table with the figure's column.
+        by_form: whether tables name other forms that have less of the figure.
+        decided_by: of a path, the figure whose sizes decide which path is the longest.
     """
 
     name: str
@@ -821,6 +826,8 @@ class Figure:
     within: str = ""
     search: Callable[[Case], int] | None = None
     notes: tuple[Notes, ...] = ()
+    by_form: bool = False
+    decided_by: Figure | None = None
 
     @property
     def title(self) -> str:

@@ -250,6 +250,13 @@ def _over_a_period(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]
         yield f"state: {name} holds up to {most:,} elements of each sequence, at t = {t:,}"
 
 
+def _of_gathers(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """Yield a note if some case reads entries that data or a table choose. `shown` (the columns) is
+    not used: all notes take it."""
+    if any(case.gathers for case in cases):
+        yield "state: every entry that a gather may select is held"
+
+
 def _explained(case: Case) -> Iterator[Sentence]:
     """Yield a sentence with the number of elements, then an item for each array with its readers;
     or one sentence that nothing must be held."""
@@ -287,8 +294,9 @@ STATE = Question(
             phases=("inference",),
             varies=frozenset({"form", "convention"}),
             usual=always,
-            notes=(_over_a_period,),
+            notes=(_over_a_period, _of_gathers),
             claimed=True,
+            by_form=True,
         ),
         Figure(
             "state_bytes",
@@ -299,7 +307,7 @@ STATE = Question(
             unit="bytes",
             phases=("inference",),
             varies=frozenset({"form", "convention"}),
-            notes=(_over_a_period,),
+            notes=(_over_a_period, _of_gathers),
             within="state",
         ),
     ),

@@ -15,13 +15,12 @@ from functools import cache
 
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
-from costmodel.language.nodes import SCANS, SELECTIONS, Fft, Scan, Select, walk
+from costmodel.language.nodes import walk
 from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.columns import notes as of_a_board
 from costmodel.program.chosen_sizes import Given, combinations, letters_of, ties, usual
-from costmodel.program.conventions import OF_ALGORITHMS, PEERS, Convention, computes_masked
-from costmodel.program.lowering import lower
+from costmodel.program.conventions import PEERS, Convention, computes_masked
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.question import (
     FOUND,
@@ -151,8 +150,6 @@ def _depends(row: Row, name: str) -> Collection[str]:
     value = None if name in LABELS else row.value(name)
     if value is None or isinstance(value, Missing):
         return ()
-    if isinstance(value, CriticalPath):  # the sizes decide which path has the most steps
-        return {*value.length.letters, *row.sizes_of(FIGURES["sequential"])}
     return row.sizes_of(COLUMNS[name])
 
 
@@ -307,8 +304,11 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     yield from _of_figures(block, "ratio")
     yield from _searched(block)
     yield from _of_figures(block, "number", "names", "order")
-    if request.named and not request.symbolic and {"state", "state_bytes"} & {*shown}:
-        yield from _holding_less(block.rows, request.given)
+    if request.named and not request.symbolic:
+        figures = (FIGURES[name] for name in shown if name in FIGURES)
+        for name in dict.fromkeys(figure.within or figure.name for figure in figures):
+            if FIGURES[name].by_form:
+                yield from _less_in_other_forms(FIGURES[name], block.rows, request.given)
     without_length = _without_length(request, [block.phase])
     if not without_length and any(_after_the_last(row) for row in block.rows):
         t, l = doc.letter("t"), doc.letter("l")
@@ -330,28 +330,6 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
             yield _note(f"{peer}: {PEERS[peer].gradients}")
     if block.phase == "inference" and computes_masked(request.convention.rewrites):
         yield _note("dense: one new token has no masked pairs, so nothing changes")
-    if any(_transforms(row) for row in block.rows):
-        yield _note(
-            "Fourier transforms are nominal: radix-2, log2 of a length rounded up, a complex "
-            "product is 4 mul and 2 add"
-        )
-    if block.phase != "training" and any(row.gathers for row in block.rows):
-        scattered = "; the gradient of a gather adds once for each gathered entry"
-        held = "activations" if block.phase in TRAINING_STEP else "state"
-        yield _note(
-            f"{held}: every entry that a gather may select is held"
-            + (scattered if block.phase in TRAINING_STEP else "")
-        )
-    chosen = {kind for row in block.rows for kind in _algorithms(row)}
-    for kind in SELECTIONS:
-        if kind in chosen:
-            yield _note(f"comparisons of {kind} are nominal: {SELECTIONS[kind]}")
-    for kind in SCANS:
-        if kind in chosen:
-            yield _note(
-                f"scans of N rows are {SCANS[kind]}, each a product and a sum, and a product of "
-                "decays; L is log2 N rounded up, P is 2^L"
-            )
 
 
 def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
@@ -361,36 +339,37 @@ def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
         yield from map(_note, note(block.rows, block.columns))
 
 
-def _holding_less(rows: Sequence[Row], given: Given) -> Iterator[Note]:
-    """Yield a note for each mixer of which other forms, which have no row, hold less state than its
-    rows do, with the number of elements. A row whose state has one size at every t, as that of a
-    recurrence, is passed over: forms by chunks hold more."""
+def _less_in_other_forms(figure: Figure, rows: Sequence[Row], given: Given) -> Iterator[Note]:
+    """Yield a note for each mixer of which other forms, which have no row, hold less of a figure
+    (the state) than its rows do, with the number of elements. A row whose state has one size at
+    every t, as that of a recurrence, is passed over: forms by chunks hold more."""
     shown = {(row.mixer, row.form) for row in rows}
     found: dict[Mixer, dict[Line, dict[str, None]]] = {}
     for row in rows:
-        held = row.value("state")
+        held = row.figure(figure)
         others = [form for form in row.mixer.forms if (row.mixer, form) not in shown]
         if not others or not isinstance(held, int):
             continue
         longer = {x: size * 2 if x in "lt" else size for x, size in row.sizes.items()}
-        if replace(row, sizes=longer).value("state") == held:
+        if replace(row, sizes=longer).figure(figure) == held:
             continue
         at: Given = {**given, **{x: (size,) for x, size in row.sizes.items()}}
         for form in others:
             sizes, *_ = combinations(letters_of(row.mixer, row.phase, form), at, row.mixer)
             about = answers(row.mixer, form, row.phase, row.about.convention)
             other = replace(row, about=about, sizes=sizes)
-            less = None if misfit(row.mixer, sizes) else other.value("state")
+            less = None if misfit(row.mixer, sizes) else other.figure(figure)
             if isinstance(less, int) and less < held:
-                words: Line = (less, " elements")
-                formula = replace(other, sizes={"b": 1}, symbolic=True).value("state")
+                words: Line = (less, f" {figure.unit}")
+                formula = replace(other, sizes={"b": 1}, symbolic=True).figure(figure)
                 if isinstance(formula, Exact) and len(formula.pieces) == 1:
-                    words = (Formula(formula), " elements of each sequence")
+                    words = (Formula(formula), f" {figure.unit} of each sequence")
                 found.setdefault(row.mixer, {}).setdefault(words, {})[form] = None
     for mixer, lesser in found.items():
         for words, forms in lesser.items():
             listed = " or ".join(forms)
-            yield Note(("state: ", named(mixer), f" in form {listed} holds less, ", *words))
+            lead = f"{figure.name}: "
+            yield Note((lead, named(mixer), f" in form {listed} holds less, ", *words))
 
 
 def _searched(block: Block) -> Iterator[Note]:
@@ -440,23 +419,6 @@ def _has_rounded_fraction(row: Row, name: str) -> bool:
     value = row.value(name)
     ratio = name in FIGURES and FIGURES[name].kind == "ratio"
     return isinstance(value, Fraction) and not ratio and doc.is_rounded(value)
-
-
-def _transforms(row: Row) -> bool:
-    """Whether an equation of the form is a Fourier transform."""
-    form = row.mixer.forms[row.form]
-    return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
-
-
-def _algorithms(row: Row) -> set[str]:
-    """The kinds of selections (sorts, largest entries) and scans in the form under the row's
-    convention, such as "top-k": notes say by which algorithm they are counted."""
-    form = row.mixer.forms[row.form]
-    if not any(isinstance(e.value, Select | Scan) for e in form.equations):
-        return set()
-    rewrites = tuple(r for r in row.about.convention.rewrites if r in OF_ALGORITHMS)
-    values = (equation.value for equation in lower(form, rewrites).equations)
-    return {value.kind for value in values if isinstance(value, Select | Scan)}
 
 
 def sizes_line(
