@@ -150,6 +150,25 @@ def test_a_row_of_a_csv_may_be_short_and_no_longer_than_the_headings(
     assert "line 2 has more cells than the headings" in capsys.readouterr().err
 
 
+def test_each_row_of_latex_that_is_not_read_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "paper.tex"
+    rows = (
+        r"Layer & Parameters & Sequential", r"SHE & $2 d^2$", r"& $d$ & 7",
+        r"ME & \multicolumn{2}{c}{$d$}", r"\multicolumn{3}{c}{others}", r"HE & 5 & 2 & 3",
+    )  # fmt: skip
+    table = "\\begin{tabular}{lcc}" + r" \\ ".join(rows) + "\\end{tabular}"
+    path.write_text(table, encoding="utf-8")
+    found = checked(path, capsys)
+    assert [claim["place"] for claim in found["claims"]] == ["SHE, Parameters"]
+    assert found["left_out"] == [
+        "a row without a name: its first cell names the mixer: 2 left out",
+        "row 'ME' has 2 cells below 3 headings: 1 left out",
+        "row 'HE' has 4 cells below 3 headings: 3 left out",
+    ]
+
+
 def test_a_rounded_number_without_sizes_is_not_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -148,9 +148,10 @@ def claims(path: Path, asked: Asked) -> TableClaims:
     mixers = {row: _mixer(row, asked) for row in dict.fromkeys(cell.row for cell in found)}
     made, skipped, beside = [], dict[str, int](), _columns_of_rows(found)
     for cell in found:
-        named, reason = mixers[cell.row], _not_claimed(cell.heading)
-        if named is None:
-            reason = f"row '{cell.row}' is no known mixer (--mixers '{cell.row}=NAME' says which)"
+        named, reason = mixers[cell.row], cell.unread or _not_claimed(cell.heading)
+        if named is None and not cell.unread:
+            called = f"row '{cell.row}' is no known mixer (--mixers '{cell.row}=NAME' says which)"
+            reason = called if cell.row else "a row without a name: its first cell names the mixer"
         if named is None or reason:
             skipped[reason] = skipped.get(reason, 0) + 1
         else:

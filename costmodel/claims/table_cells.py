@@ -43,7 +43,8 @@ _OWN_SIZES = re.compile(r"(?:, \$[^$=]+ = \d+\$)+")
 @dataclass(frozen=True)
 class Cell:
     """One cell: its row and heading as printed, its text, the values of `LABELS` and sizes, and the
-    sizes of single mixers by their names, where a letter has several meanings."""
+    sizes of single mixers by their names, where a letter has several meanings; or, without a
+    heading, the text of a cell whose column is not known, and the reason."""
 
     row: str
     heading: str
@@ -51,6 +52,7 @@ class Cell:
     labels: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     of_mixers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    unread: str = ""
 
 
 def of_csv(text: str) -> Iterator[Cell]:
@@ -79,8 +81,9 @@ def of_csv(text: str) -> Iterator[Cell]:
 
 
 def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
-    """Yield the cells of every table of a LaTeX file, row by row; left out are empty cells, `--`,
-    and rows with more or fewer cells than headings, such as one of a \\multicolumn.
+    """Yield the cells of every table of a LaTeX file, row by row; left out are empty cells and
+    `--`. In a short row the last cells are empty. In a row with a \\multicolumn beside other cells,
+    or with more cells than headings, it is not known which column a cell is in (`Cell.unread`).
 
     The phase follows from the beginning of the caption (`CAPTIONS`), which also holds for a table
     without a caption behind it. Sizes come from the caption (`$l = 128$`) and from columns with a
@@ -110,7 +113,13 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
         letters = {k: letter for k, letter in headed.items() if is_letter(letter)}
         said = {k: name for k, cell in enumerate(head) if (name := _plain(cell).lower()) in LABELS}
         for row in rows:
-            if len(row) == len(head) > 1 and _plain(row[0]) != _plain(head[0]):
+            fewer = 1 < len(row) < len(head)
+            if len(row) > len(head) or (fewer and r"\multicolumn" in "".join(row)):
+                name = _named(row[0], symbols)
+                why = f"row '{name}' has {len(row)} cells below {len(head)} headings"
+                yield from (Cell(name, "", _plain(cell), unread=why) for cell in row[1:] if cell)
+            elif len(head) > 1 and _plain(row[0]) != _plain(head[0]):
+                row += [""] * (len(head) - len(row))
                 own = {x: int(row[k]) for k, x in letters.items() if row[k].isdigit()}
                 of = {name: _plain(row[k]) for k, name in said.items()}
                 for k in range(1, len(row)):
