@@ -32,6 +32,10 @@ opcodes tell (`HFMA2.MMA` beside `HFMA2.BF16`)."""
 NO_OPCODES = (
     "instructions were not read by opcode, so that functions and comparisons are not told apart"
 )
+NO_DIVISIONS = (
+    "more conversions began divisions of integers than reciprocals were taken, so that divisions "
+    "of numbers are not told apart"
+)
 UNTOLD: Mapping[str, str] = {"convert": "conversions are not told from shifts"}
 """Operation class that opcodes do not identify -> the reason why it is not counted."""
 
@@ -77,7 +81,11 @@ def classes_of(
         name = FUNCTIONS.get(function, f"MUFU.{function}")
         known[name] = known.get(name, 0) + number
     # a division of integers has a MUFU.RCP too, and is no operation of a class
-    known["div"] -= sum(n for opcode, n in opcodes.items() if INTEGER_DIVISION.fullmatch(opcode))
+    integer = sum(n for opcode, n in opcodes.items() if INTEGER_DIVISION.fullmatch(opcode))
+    known["div"] -= integer
+    if known["div"] < 0:
+        del known["div"]
+        reasons["div"] = NO_DIVISIONS
     compared = sum(
         n * COMPARISONS.get(opcode.partition(".")[0], 0) for opcode, n in opcodes.items()
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
@@ -158,8 +157,7 @@ def taken_once(name: str, value: float, details: Mapping[str, Any] = {}) -> Read
     return Reading(name, value, QUANTITIES[name].unit, (float(value),), details)
 
 
-@dataclass(frozen=True)
-class Unavailable:
+class Unavailable(Record, frozen=True):
     """A quantity that was not measured: `reason` is one sentence on the cause and the remedy."""
 
     reason: str
@@ -169,8 +167,7 @@ class Unavailable:
             raise ValueError("Unavailable needs a reason: one sentence, not an empty string")
 
 
-@dataclass(frozen=True)
-class DeviceLost(Unavailable):
+class DeviceLost(Unavailable, frozen=True):
     """An Unavailable after which this process cannot use the device, so that nothing may follow."""
 
 

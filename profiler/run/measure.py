@@ -373,8 +373,6 @@ def metered(
         return measured | dict.fromkeys(read_by("clock", "energy"), failed)
     note("measuring latency")
     measured |= latencies_of_work(work, request, dispatched, limits)
-    if request.compile:
-        measured["launch_estimate"] = Unavailable(OF_ITS_OWN)
     note("measuring energy")
     lost = lost_in(measured)
     return measured | (dict.fromkeys(ENERGIES, lost) if lost else energies_of_work(work, request))
@@ -514,8 +512,8 @@ def latencies_of_work(
     """Measure the call's latency: hot (calls one after another), cold (caches emptied before) and
     as a CUDA graph. Return a dict: name -> reading or the reason why there is none, with an
     estimate of the time to launch the call's operations; the reason in place of the estimate if the
-    device was busy or lost. The operations of a compiled call are not what it launches: its number
-    of launches counts as unknown (0), and `metered` replaces the estimate by this reason."""
+    device was busy or lost, or the call is compiled, as the number of its launches is then unknown
+    (0)."""
     call, reset = work.timed()
     found = latency_kinds(
         call,
@@ -527,7 +525,7 @@ def latencies_of_work(
         still=work.bare,
     )
     readings = {name: work.noted(measured) for name, measured in found.items()}
-    launches: Measured | None = lost_in(readings)
+    launches: Measured | None = Unavailable(OF_ITS_OWN) if request.compile else lost_in(readings)
     if launches is None:
         busy = is_busy(readings["latency"])
         launched = dispatched.launched

@@ -7,7 +7,7 @@ import pytest
 from profiler.hardware.metrics import CHIPS, OPERATIONS, operations_in_counters
 from profiler.hardware.ncu import NcuRun, options
 from profiler.hardware.ncu_csv import ReportError, kernels
-from profiler.hardware.operations import NO_OPCODES, classes_of
+from profiler.hardware.operations import NO_DIVISIONS, NO_OPCODES, classes_of
 from tests.ncu import READ, WRITE
 
 
@@ -73,6 +73,8 @@ def test_a_division_of_integers_is_none_of_numbers() -> None:
     """On H100, triu divides positions: I2F, MUFU.RCP, F2I."""
     opcodes = {"MUFU.RCP": 7, "I2F.U32.RP": 4, "I2F.S32": 9, "I2FP.F32.S32": 5}
     assert classes_of({"fadd": 1}, opcodes, "fp32", None).known["div"] == 3
+    untold = classes_of({"fadd": 1}, {**opcodes, "I2F.U64.RP": 5}, "fp32", None)
+    assert "div" not in untold.known and untold.reasons["div"] == NO_DIVISIONS
 
 
 def test_opcodes_stand_in_for_counters_unless_tensor_cores_worked() -> None:
