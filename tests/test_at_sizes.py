@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -173,3 +174,20 @@ def test_an_extent_below_one_is_told_as_no_whole_number() -> None:
     with pytest.raises(SizeError, match=r"needs 1/\(n\*r\) to be whole, got 1/6"):
         cm.count(mixer).at(l=3, d=2, n=2, r=3)
     assert compound_quotients(mixer) == {}
+
+
+def test_a_bound_of_an_equation_of_gradients_has_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from costmodel import Mixer, sum_\n"
+        "mixer = Mixer('mine')\n"
+        "l, d, n = mixer.sizes('l d n')\n"
+        "x, y, w = (mixer.input('x', l, d), mixer.output('y', l, d),"
+        " mixer.parameter('w', d, d / (d * n)))\n"
+        "with mixer.form('direct') as form:\n"
+        "    i, a, q = (form.index('i', 1, l), form.index('a', 1, d),"
+        " form.index('q', 1, d / (d * n)))\n"
+        "    y[i, a] = sum_(x[i, a] * w[a, q], over=q)\n",
+        encoding="utf-8",
+    )
+    assert cm.peak(cm.mixer(f"{path}:mine"), "backward").at(l=3, d=2, n=1) == 18

@@ -18,7 +18,7 @@ import costmodel as cm
 from costmodel.backwards.crossover import Cheaper, Crossover
 from costmodel.claims.comparisons import OrderingClaim, ThresholdClaim
 from costmodel.claims.identities import SEARCHED
-from costmodel.errors import SizeError, Unanswered
+from costmodel.errors import SizeError, TableError, Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import combinations, fit, fitting, letters_of
@@ -61,6 +61,8 @@ def test_a_crossover_prints_its_ranges() -> None:
         "Crossover of she, self-attention by total over d, of the multiples of 16\n"
         "d = 16 on: self-attention"
     )
+    with pytest.raises(TableError, match="the name of a figure, such as total, got nothing"):
+        cm.crossover(*two, by=None)  # type: ignore[arg-type]  # as a user may
     same = str(cm.crossover(*two, by="parameters", phase="training", n=4))
     assert "linear-attention and self-attention never differ" in same
 

@@ -303,6 +303,8 @@ EQUATIONS = {
     "q[i, a] = cm.irfft(x[j, a], over=j, length=l)": "irfft runs over a pair of indices, got 1",
     "q[i, a] = cm.fft(x[j, a], over=(j, b), length=l)": "fft runs over b",
     "q[i, a] = cm.rfft(x[j, a], over=j, length=0)": "the number of points of rfft",
+    "q[i, a] = cm.rfft(x[j, a], over=j, length=d / d * 3 / 2)": "or a whole number of 1 or more, "
+    "got 3/2",
     "q[i, a] = cm.complex_(A)[a] / cm.complex_(A)[a]": "z / w of complex z and w",
     "q[i, a] = cm.complex_(A)[a]": "the value of q",
     "q[i, a] = cm.complex_(3)[a].real": "array is an array, such as",

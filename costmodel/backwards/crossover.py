@@ -17,7 +17,14 @@ from typing import Any
 from costmodel.backwards.along import Along, along, uncovered, without_assumed
 from costmodel.backwards.candidates import candidate
 from costmodel.backwards.figures import quantity_named, usual_size
-from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
+from costmodel.errors import (
+    EquationError,
+    SizeError,
+    TableError,
+    Unanswered,
+    Unsupported,
+    described,
+)
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import (
     Given,
@@ -534,11 +541,12 @@ def figure_named(word: str) -> Figure:
     """The figure that a word means.
 
     Raises:
-        TableError: an unknown word, or a figure that is no number.
+        TableError: no text, an unknown word, or a figure that is no number.
     """
-    name = meant(word) if isinstance(word, str) else None
-    if name is None:
-        near = difflib.get_close_matches(str(word), FIGURES, 1)
+    if not isinstance(word, str):
+        raise TableError(f"expected the name of a figure, such as total, got {described(word)}")
+    if (name := meant(word)) is None:
+        near = difflib.get_close_matches(word, FIGURES, 1)
         hint = f"; did you mean '{near[0]}'? The" if near else ": the"
         known = [figure for figure in FIGURES.values() if figure.kind not in NO_NUMBERS]
         numbers = ", ".join(figure.name for figure in known if figure.name not in INSTEAD)

@@ -105,7 +105,8 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
 
     Raises:
         EquationError: an operand that is no array entry; another number of indices; an index over a
-            union or that the operand does not name; a length that is neither size nor number >= 1.
+            union or that the operand does not name; a length that is neither a size nor a whole
+            number of 1 or more.
     """
     if not isinstance(body, Ref):
         raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
@@ -117,10 +118,10 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
         if index.atom not in names_in(body.positions):
             raise EquationError(f"{kind} runs over {index.name}, which its entry does not name")
     points = Poly.of(length)
-    least = points.constant()
-    if points.variables or (least is not None and least < 1):
+    fixed = points.constant()
+    if points.variables or not (fixed is None or (isinstance(fixed, int) and fixed >= 1)):
         raise EquationError(
-            f"the number of points of {kind} is a size or a number of 1 or more, got {points}"
+            f"the number of points of {kind} is a size or a whole number of 1 or more, got {points}"
         )
     return Fft(kind, body, indices, points)
 

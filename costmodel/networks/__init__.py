@@ -236,6 +236,7 @@ def exchanged(
     old, equals, new = typed.partition("=")
     if not equals or not old or not new:
         raise ModelError(f"--replace '{typed}': expected OLD=NEW, such as self-attention=mamba-2")
+    asked = None if layers is None else layer_numbers("--layers", layers)
     if number is None:
         raise ModelError("--replace needs a number of layers: give --L")
     mixer, blocks = load_mixer(new), described.decoder.blocks
@@ -244,10 +245,9 @@ def exchanged(
         for k in range(number)
         if any(s.part.mixer.base == old for s in blocks[k % len(blocks)].sublayers)
     ]
-    if layers is None and not having:
+    if asked is None and not having:
         there = dict.fromkeys(s.part.mixer.base for block in blocks for s in block.sublayers)
         raise ModelError(f"--replace {old}: no layer has such a part, but {', '.join(there)}")
-    asked = having if layers is None else layer_numbers("--layers", layers)
     lost: Mapping[str, Poly] = next(
         (s.part.sizes for block in blocks for s in block.sublayers if s.part.mixer.base == old), {}
     )
@@ -262,7 +262,9 @@ def exchanged(
     braces = ",".join(f"{x}={value}" for x, value in own.items() if value is not None)
     mixer = load_mixer(new.partition("{")[0] + (f"{{{braces}}}" if braces else ""))
     sizes = {letter: Poly.of(value) for letter, value in mixer.given.items()}
-    return described.exchanged(old, Use(mixer.origin, mixer, sizes=sizes), asked, number)
+    return described.exchanged(
+        old, Use(mixer.origin, mixer, sizes=sizes), having if asked is None else asked, number
+    )
 
 
 def layer_numbers(option: str, typed: str) -> list[int]:
@@ -272,8 +274,11 @@ def layer_numbers(option: str, typed: str) -> list[int]:
     for text in listed(typed):
         first, dash, last = text.partition("-")
         last = last if dash else first
-        if not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
-            raise ModelError(f"{option} '{text}': expected numbers of layers, such as 2,4,6 or 3-7")
+        whole = first.isdecimal() and last.isdecimal()
+        if not whole or not 1 <= int(first) <= int(last):
+            raise ModelError(
+                f"{option} '{text}': expected numbers of layers from 1 on, such as 2,4,6 or 3-7"
+            )
         found += range(int(first), int(last) + 1)
     return found
 

@@ -529,14 +529,14 @@ def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> d
 
 def _place(mixer: Mixer, extent: Poly) -> str:
     """The end of a message, "; d/n bounds index j (FILE, line 7)": the index that `extent` bounds,
-    or the array that has an axis of it, with file and line if a form declares it; "" for
-    neither."""
+    or the array that has an axis of it, with file and line if a form declares it; "" for neither,
+    and for what a derived form, such as that of the gradients, declares."""
     for form in mixer.forms.values():
         for index in form.indices.values():
-            if extent in index.ends:
+            if extent in index.ends and index.name in form.places:
                 return f"; {extent} bounds index {index.name} ({form.places[index.name]})"
         for array in form.arrays.values():
-            if extent in array.shape:
+            if extent in array.shape and array.name in form.array_places:
                 return f"; {extent} is an axis of {array.name} ({form.array_places[array.name]})"
     of = [array.name for array in mixer.arrays.values() if extent in array.shape]
     return f"; {extent} is an axis of {of[0]}" if of else ""

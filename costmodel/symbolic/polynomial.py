@@ -563,8 +563,12 @@ def _ceil_log2_of(argument: Poly) -> Poly:
 
 
 def _floor_div_of(above: Poly, below: Poly) -> Poly:
-    """floor_div with multiples of the divisor extracted: floor_div(l + C - 1, C) = floor_div(l - 1,
-    C) + 1. A divisor is at least 1, so floor_div(-1, C) = -1."""
+    """floor_div of whole coefficients with multiples of the divisor extracted: floor_div(l + C - 1,
+    C) = floor_div(l - 1, C) + 1, and floor_div(l/2, C) = floor_div(l, 2*C). A divisor is at least
+    1, so floor_div(-1, C) = -1."""
+    numbers = (*above.terms.values(), *below.terms.values())
+    if (scale := lcm(*(number.denominator for number in numbers))) > 1:
+        return call("floor_div", above * scale, below * scale)
     if below == 1:
         return above
     if not below.terms:  # raises the ValueError of a division by 0

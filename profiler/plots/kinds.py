@@ -45,6 +45,15 @@ class OfMixers:
     sizes: Given = field(default_factory=dict)
     board: Board | None = None
 
+    def __post_init__(self) -> None:
+        """SizeError for a size in `over` that is tied to another one."""
+        for letter in self.over:
+            if isinstance(tied := self.sizes.get(letter), str):
+                raise SizeError(
+                    f"size {letter} is drawn over and has the value of {tied}: leave out its "
+                    f"value, or draw over {tied}"
+                )
+
     @property
     def figure(self) -> Figure:
         """The figure that is drawn."""
@@ -93,9 +102,10 @@ class OfMixers:
         )
 
     def values(self, letter: str) -> tuple[int, ...]:
-        """The values given for a size; () if none are, or it is tied to another (`t` as `l`)."""
+        """The values given for a size in `over`; () if none are."""
         given = self.sizes.get(letter, ())
-        return () if isinstance(given, str) else given
+        assert not isinstance(given, str)  # refused when this was made
+        return given
 
 
 @dataclass(frozen=True)

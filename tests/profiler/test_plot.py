@@ -505,6 +505,7 @@ def test_the_command_draws_theory(tmp_path: Path, typed: list[str]) -> None:
         (["she", "-o", "a.png", "--over", "l,d"], "a map of winners needs two candidates"),
         (["she", "-o", "a.png", "--by", "speed"], "measured, not derived"),
         (["she", "-o", "a.png", "--over", "w"], "is a size of none of these mixers"),
+        (["she", "-o", "a.png", "--over", "t", "--t", "l"], "has the value of l: leave out its"),
         (["she", "-o", "a.png", "--width", "3"], "--width '3': expected a length"),
         (["she", "-o", "a.png", "--d", "64,128"], "size d: expected one value, got 2"),
         (
