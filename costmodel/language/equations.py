@@ -24,55 +24,56 @@ If `at` holds numbers of blocks of B rows, K[(at[i] - 1)*B + e, a] is row e of b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from inspect import signature
+from functools import cached_property
 from types import MappingProxyType, TracebackType
 from typing import Any, Never, TypeVar
 
 from costmodel.errors import EquationError, WrongKind, described, shortened
 from costmodel.language.arguments import checked, written_at
 from costmodel.language.buffers import check_table
-from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, one_by_one, outer_first
+from costmodel.language.indices import Index, Ranges, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
     KINDS,
     MOST_NESTED,
     SHIFT,
-    Add,
     Array,
     Composite,
     Constant,
     Div,
     Flat,
     Gather,
-    Mul,
     Node,
     Operands,
     Position,
     Ref,
     Scan,
     Select,
-    Sub,
     has_room,
     names_in,
     polys_of,
     refs,
     walk,
 )
+from costmodel.language.positions import (
+    check_takes,
+    factors_of_indices,
+    in_block,
+    largest_position,
+    no_position,
+    one_range,
+)
 from costmodel.symbolic.constraints import Constraints, implied_all
 from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import (
-    Fn,
     Poly,
     atom_name,
-    axis_atom,
     is_index,
     size,
 )
-from costmodel.symbolic.refused_operators import Written
 from costmodel.symbolic.sizes import LETTERS, Letter, is_letter
 
 Told = TypeVar("Told", bound=ValueError)
@@ -336,7 +337,7 @@ class Form:
     def _range(self, name: str, lower: Any, upper: Any) -> Index:
         """An index over one range; EquationError if a bound names a size or an index that is not
         declared."""
-        found = _range(name, lower, upper)
+        found = one_range(name, lower, upper)
         for end in found.ends:
             self.mixer.refuse_undeclared(end, f"index {name}")
             for atom in sorted(filter(is_index, end.letters)):
@@ -397,7 +398,7 @@ class Form:
         if name in self.arrays or name in self.mixer.arrays:
             raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
         extents = self.mixer.extents(name, shape)
-        last = _largest_position(name, below, extents)
+        last = largest_position(name, below, extents)
         self.arrays[name] = Array(
             name, "intermediate", extents, self.mixer, cite, latex, kernel, last
         )
@@ -694,7 +695,7 @@ class Mixer:
             )
         if role == "output" and any(array.role == role for array in self.arrays.values()):
             raise EquationError(f"{self.name} needs exactly one output, and {name} is a second one")
-        last = _largest_position(name, below, extents)
+        last = largest_position(name, below, extents)
         array = Array(name, role, extents, self, cite, latex, below=last, value=value)
         self.arrays[name] = array
         return array
@@ -771,7 +772,7 @@ class Mixer:
                 f"value= of {name} is a function of an entry's positions, {len(shape)} of them, "
                 f"and of the sizes: lambda i, sizes: 1.0 for one axis"
             )
-            _check_takes(value, (*shape, self), said)
+            check_takes(value, (*shape, self), said)
         elif value is not None:
             check_table(name, value, below)
         return self._declare(name, "buffer", shape, latex=latex, below=below, value=value)
@@ -867,7 +868,7 @@ class Mixer:
             return Gather(self._of_positions(part))
         if isinstance(part, Node):
             _check_nested(part, "an index")
-            if (at := _in_block(part)) is None:
+            if (at := in_block(part)) is None:
                 raise EquationError(
                     f"{self.name} has an expression as an index: define the expression as an "
                     "array, declared with below=; place e of block P[i] of B is (P[i] - 1)*B + e"
@@ -876,9 +877,9 @@ class Mixer:
         if isinstance(part, float):
             raise WrongKind(f"an index is a whole number, got {described(part)}")
         poly = Poly.of(part)
-        if why := _no_position(poly):
+        if why := no_position(poly):
             raise EquationError(f"index '{poly}' in {self.name} {why}")
-        scaled = _scaled(poly)
+        scaled = factors_of_indices(poly)
         if not scaled:
             return poly
         flats = (
@@ -1040,135 +1041,6 @@ def _check_array(form: Form, equation: Equation, array: Array) -> None:
             f"{array.name} is {said} in form '{form.name}' of {mixer.name}, and is an array of "
             f"another form or mixer: declare one here, with f.array or m.input"
         )
-
-
-@cache
-def _no_position(poly: Poly) -> str:
-    """The reason why a polynomial is no position on an axis, to follow its name in a message. ""
-    for an affine position, and for a product of indices and sizes, which may be a flattening
-    (j-1)*h + c."""
-    if any(n % 1 for m, n in poly.terms.items() if all(is_index(atom) for atom, _ in m)):
-        return "is no whole number"
-    if squared := [a for m in poly.terms for a, power in m if is_index(a) and power > 1]:
-        return f"is not affine: index {atom_name(squared[0])} is multiplied by itself"
-    if any(Poly.atom(atom).variables - {atom} and not chunk_of(atom) for atom in poly.atoms):
-        return (
-            "is not affine: an index stands inside a function; the chunk of row i, counted from "
-            "0, is (i - 1)//C"
-        )
-    return ""
-
-
-@cache
-def _scaled(poly: Poly) -> Sequence[tuple[str, Poly]]:
-    """Pairs (index, factor) for the indices of a position whose factor is a size and no number,
-    such as (j, h) in (j-1)*h + c."""
-    return tuple(
-        (v, c)
-        for v in sorted(a for a in poly.atoms if is_index(a))
-        if (c := poly.coefficient(v)).constant() is None
-    )
-
-
-def _in_block(part: Node) -> tuple[Ref, Poly, Poly] | None:
-    """(P, B, e) for an expression (P - 1)*B + e with an array entry P; None for any other."""
-    entry, extent, rest = _linear(part) or (None, Poly(), Poly())
-    return None if entry is None or extent == 1 else (entry, extent, rest + extent)
-
-
-def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
-    """An expression read as factor*entry + rest, with an array entry (a `Ref`) and polynomials:
-    (entry, factor, rest); (None, 0, rest) for a constant. None for any other expression. (P[i] -
-    1)*B + e gives (P[i], B, e - B)."""
-    if isinstance(part, Ref):
-        return part, Poly.of(1), Poly()
-    if isinstance(part, Constant):
-        return None, Poly(), part.base
-    if not isinstance(part, (Add, Sub, Mul)):
-        return None
-    left, right = map(_linear, (part.left, part.right))
-    if left is None or right is None or not (left[0] is None or right[0] is None):
-        return None
-    if isinstance(part, Mul):
-        by, of = (left[2], right) if left[0] is None else (right[2], left)
-        return of[0], of[1] * by, of[2] * by
-    sign = -1 if isinstance(part, Sub) else 1
-    return (
-        right[0] if left[0] is None else left[0],
-        left[1] + right[1] * sign,
-        left[2] + right[2] * sign,
-    )
-
-
-def _largest_position(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
-    """The largest position that each entry of an array may hold, as a polynomial in sizes and in
-    the entry's own positions on the axes of `shape`: #0 for below=lambda i: i. None for an array of
-    numbers, without `below`. Raises WrongKind: `below` is no size, number or function of the
-    entry's positions."""
-    if callable(below) and not isinstance(below, Written):
-        axes = [Poly.atom(axis_atom(axis)) for axis in range(len(shape))]
-        said = f"below= of {name} is a function of an entry's positions, {len(axes)} of them"
-        _check_takes(below, axes, said)
-        below = below(*axes)
-    try:
-        return None if below is None else Poly.of(below)
-    except WrongKind as error:
-        raise WrongKind(f"below= of {name}: {error}") from None
-
-
-def _check_takes(function: Callable[..., Any], arguments: Sequence[Any], said: str) -> None:
-    """Raise WrongKind with the message `said` if a function cannot be called with these
-    arguments."""
-    try:
-        signature(function).bind(*arguments)
-    except TypeError:
-        raise WrongKind(said) from None
-    except ValueError:  # a function in C may have no signature
-        return
-
-
-def chunk_of(atom: str) -> tuple[str, Poly] | None:
-    """(index i, C) for the atoms (i - 1)//C and (i - 1)//C + 1, the number of row i's chunk of C
-    rows counted from 0 or 1; None for any other atom."""
-    if isinstance(atom, Fn) and atom.function == "floor_div":
-        above, below = atom.args
-        for row in (above + 1, above + 1 - below):
-            name = min(row.variables, default="")
-            if not below.variables and row == Poly.atom(name):
-                return name, below
-    return None
-
-
-def _range(name: str, lower: Any, upper: Any) -> Index:
-    """An index over one range.
-
-    Raises:
-        WrongKind: a bound that is no expression in sizes and indices.
-        EquationError: a `min_` as lower bound or a `max_` as upper bound, a number that is not
-            whole, or a bound that rounds an index other than as the chunk of a row.
-    """
-    try:
-        low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
-    except WrongKind as error:
-        raise WrongKind(f"a bound of index {name}: {error}") from None
-    for side, bound, kind in (("lower", lower, "max"), ("upper", upper, "min")):
-        if isinstance(bound, Extremum) and bound.kind != kind and len(bound.of) > 1:
-            raise EquationError(
-                f"the {side} bound of index {name} is {described(bound)}: expected {kind}_, since "
-                f"the range is where all of its bounds hold"
-            )
-    for end in (*low, *up):
-        if not end.letters and not isinstance(end.rational({}), int):
-            raise EquationError(f"a bound of index {name} is {end}: expected a whole number")
-        rounded = [atom for atom in end.atoms if not chunk_of(atom)]
-        if inside := {v for atom in rounded for v in Poly.atom(atom).variables - {atom}}:
-            row = atom_name(min(inside))
-            raise EquationError(
-                f"index {name} is bounded by {end}, in which {row} is rounded: write rows {row} of "
-                f"chunks as (p - 1)*C + e, with an index p and an index e, and bound {name} by p; "
-                f"or bound it by ({row} - 1)//C, the chunk of {row} counted from 0"
-            )
-    return Index(name, low, up)
 
 
 def _check_name(name: str, mixer: Mixer) -> None:

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from typing import TypeGuard, TypeVar
 
 from costmodel.errors import EquationError, Unsupported
-from costmodel.language.equations import Equation, System, chunk_of
+from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
     Array,
@@ -32,6 +32,7 @@ from costmodel.language.nodes import (
     walk,
     with_refs,
 )
+from costmodel.language.positions import chunk_of
 from costmodel.program.chosen_sizes import is_extent
 from costmodel.program.dependence import reads
 from costmodel.program.wellformed import region
