@@ -83,7 +83,10 @@ def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> d
         value = poly.rational(sizes)
         if not isinstance(value, int):
             meaning = use.mixer.letter(letter).meaning
-            raise SizeError(f"{use.name}: {meaning} {poly} is {value}, no whole number")
+            by = " or ".join(sorted(poly.letters))
+            raise SizeError(
+                f"{use.name}: {meaning} {poly} is {value}, no whole number: choose another {by}"
+            )
         found[letter] = value
     return found
 

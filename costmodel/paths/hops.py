@@ -502,9 +502,9 @@ def _rows_on_the_way(
         if far == chunks.lower_row(chunks.classes[at_end]):  # joined with no further row
             if at_end:
                 return list(places.values()), {}
-            raise Unsupported(f"no later row reads row {row}, which is inside a chunk")
+            raise Unsupported(f"row {row} is inside a chunk, and no later row reads it")
         places[inner] = row
         if far == chunks.length:
             return list(places.values()), {}
         row = far.substitute({OUTER: outer, INNER: inner})
-    raise Unsupported(f"row {row} is not derived as a chunk and a place in it")
+    raise Unsupported(f"no chunk and no place in a chunk is derived for row {row}")

@@ -432,8 +432,8 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported(
-            f"{entry.array.name}: from row to row of the recurrence, the depth of an operand grows "
-            "by another number"
+            f"{entry.array.name}: the depth of an operand does not grow by the same number from "
+            "row to row of the recurrence"
         )
     ways = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
     for number, row in enumerate(ways.rows):

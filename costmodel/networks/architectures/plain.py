@@ -368,9 +368,10 @@ class Plain:
     def _with_own_norms(
         self, layers: Sequence[Block], routed: Sequence[bool], norm: Mixer
     ) -> list[Block]:
-        """The layers with the norms in which a type differs from `place`: one of the experts'
-        outputs, in layers that are `routed` (`Experts.normed`), and none before the mixer of the
-        first layer (not `begins`)."""
+        """The layers, changed where the norms of a type do not follow its `place` (before or after
+        each sublayer): a norm of the experts' outputs is added in layers that are `routed` if
+        `Experts.normed`, and that before the mixer of the first layer is removed unless `begins`.
+        """
         found = [*layers]
         if self.experts and self.experts.normed:
             out = Use("norm, of the output", norm)
@@ -409,7 +410,7 @@ class Plain:
             return [usual(c, k, number) for k in range(number)]
         found = layer_kinds(c, number, lambda k: usual(c, k, number), [*known])
         if NEAR in found and c.get("use_sliding_window") is False:
-            raise c.refused("layer_types has 'sliding_attention', and no sliding window is in use")
+            raise c.refused("layer_types has 'sliding_attention', and use_sliding_window is false")
         return found
 
     def _mixer(self, c: Configuration, kind: str) -> Use:

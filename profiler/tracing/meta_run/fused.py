@@ -250,7 +250,8 @@ class Steps(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run a function of torch; a recurrent layer is noted, as it then runs step by step."""
+        """Run a function of torch. The name of a recurrent layer is noted for the trace, which says
+        that its operations are counted step by step: no rule counts the layer as a whole."""
         if func.__hash__ is not None and func in RECURRENT:
             self.recorder.stepped.add(RECURRENT[func])
         return func(*args, **(kwargs or {}))
