@@ -650,19 +650,22 @@ def test_a_narrow_terminal_shows_all_columns_in_bands(columns: int, bands: int, 
     assert max(map(len, re.sub(r"\x1b\[\d*m", "", shown).splitlines())) <= columns
 
 
-def test_the_table_imports_little() -> None:
+def test_the_table_imports_little(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "llama", "num_hidden_layers": 1}')
     script = (
         "import sys, io, contextlib, gc\n"
         "searches = []\n"
         "gc.callbacks.append(lambda *_: searches.append('typer' in sys.modules))\n"
-        "import cli\n"
+        "import cli, os\n"
+        "os.environ['COSTMODEL_CACHE'] = '0'\n"
         "assert gc.isenabled() and True not in searches\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
-        "    codes = [cli.run(['--no-cache', *words.split()]) for words in\n"
-        "             ('table --d 8', 'explain she', 'table --symbolic --format json')]\n"
+        "    codes = [cli.run(words.split()) for words in ('table --d 8', 'explain she',\n"
+        f"             'table --symbolic --format json', 'model --hf {config}')]\n"
         "    assert not {'lark', 'pydantic'} & {*sys.modules}\n"
         f"    codes.append(cli.run(['verify', {CLAIMS!r}]) - 1)\n"  # it holds a disagreement
-        "assert codes == [0, 0, 0, 0], codes\n"
+        "assert codes == [0, 0, 0, 0, 0], codes\n"
         "print([m for m in ('torch', 'sympy', 'numpy', 'fvcore', 'pynvml') if m in sys.modules])\n"
     )
     made = subprocess.run(

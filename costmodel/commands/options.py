@@ -10,7 +10,7 @@ import re
 import shlex
 import string
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
@@ -93,15 +93,25 @@ def sized(command: Command, *, networks: bool = False) -> Command:
     return wrapped
 
 
+PLAIN: Mapping[Any, Callable[[Any], Any]] = {
+    str: lambda text: text,
+    list[str]: lambda texts: texts,
+    Path: Path,
+    list[Path]: lambda names: [*map(Path, names)],
+}
+"""Type of a parameter -> its value from the words that were typed."""
+
+
 def text_as_typed(parameter: Any) -> None:
-    """Let a parameter of the parser pass on a text as typed, and None for an option that is not
-    given. Typer converts both with pydantic, whose import takes a fourth of the time of `costmodel
-    table`. Typer still converts other values (paths, numbers) and refuses a missing argument."""
+    """Let a parameter of the parser pass on a text or a path as typed, None for an option that is
+    not given, and True or False for 1 or 0 in the environment. Typer converts all of them with
+    pydantic, whose import takes a fourth of the time of `costmodel table`. Typer still converts
+    other values (numbers) and refuses a missing argument."""
     convert = parameter.process_value
     described = getattr(parameter, "type_descriptor", None)
     if described is None:
         return  # an earlier typer, which converts without pydantic
-    is_text = described.annotation in (str, list[str]) and not described.parameter_info.parser
+    plain = None if described.parameter_info.parser else PLAIN.get(described.annotation)
 
     def process(context: Any, value: Any) -> Any:
         """The value for the command, in place of the parser's own method of this name."""
@@ -109,8 +119,12 @@ def text_as_typed(parameter: Any) -> None:
             return convert(context, value)
         if value is None:
             value = () if described.is_list else None
-        elif not is_text:
+        elif described.annotation is bool and value in ("0", "1"):  # of the environment
+            value = value == "1"
+        elif plain is None:
             return convert(context, value)
+        else:
+            value = plain(value)
         return parameter.callback(context, parameter, value) if parameter.callback else value
 
     parameter.process_value = process
