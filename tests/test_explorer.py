@@ -23,7 +23,8 @@ from costmodel.language.equations import Mixer
 from costmodel.language.notation import equation
 from costmodel.mixers import builtin, names
 from costmodel.program.conventions import Convention
-from costmodel.questions.question import BYTES, Case, Dtypes, Missing, answers
+from costmodel.program.element_types import BYTES, Dtypes
+from costmodel.questions.question import Case, Missing, answers
 from costmodel.questions.registry import FIGURES
 from costmodel.report import explorer
 from costmodel.report.mathml import mathml

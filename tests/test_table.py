@@ -24,8 +24,9 @@ from costmodel.mixers import DEFAULT, builtin, file_of, load, names
 from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
 from costmodel.program.chosen_sizes import combinations, fit, values
 from costmodel.program.conventions import convention
+from costmodel.program.element_types import Dtypes
 from costmodel.program.phases import overruns
-from costmodel.questions.question import Dtypes, Missing, Searched, answers, quotient
+from costmodel.questions.question import Missing, Searched, answers, quotient
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
 from costmodel.report import document, table_data, terminal

@@ -22,16 +22,9 @@ from costmodel.program.chosen_sizes import (
     ties,
 )
 from costmodel.program.conventions import Convention, convention as read_convention
+from costmodel.program.element_types import Dtypes
 from costmodel.questions.best_size import BEST_SIZE
-from costmodel.questions.question import (
-    Answer,
-    Case,
-    Dtypes,
-    Figure,
-    Largest,
-    answers,
-    in_bytes,
-)
+from costmodel.questions.question import Answer, Case, Figure, Largest, answers, in_bytes
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly

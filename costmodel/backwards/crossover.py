@@ -35,15 +35,10 @@ from costmodel.program.chosen_sizes import (
     sizes_in_python,
 )
 from costmodel.program.conventions import Convention
+from costmodel.program.element_types import Dtypes
 from costmodel.program.phases import phase_name
 from costmodel.questions.best_size import BEST_SIZE
-from costmodel.questions.question import (
-    Answers,
-    Case,
-    Dtypes,
-    Figure,
-    answers,
-)
+from costmodel.questions.question import Answers, Case, Figure, answers
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.questions.subject import asked
 from costmodel.symbolic.at_sizes import array_of, each, refuse_other_head_width

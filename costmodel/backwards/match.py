@@ -26,7 +26,8 @@ from costmodel.program.chosen_sizes import (
     ties,
 )
 from costmodel.program.conventions import Convention, convention as read_convention
-from costmodel.questions.question import Case, Dtypes, Figure, Missing, answers
+from costmodel.program.element_types import Dtypes
+from costmodel.questions.question import Case, Figure, Missing, answers
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range

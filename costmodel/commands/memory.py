@@ -74,7 +74,7 @@ def memory(
     from costmodel.language.options import braces
     from costmodel.networks.engines import ENGINES
     from costmodel.networks.held import Holding
-    from costmodel.questions.question import BYTES
+    from costmodel.program.element_types import BYTES
     from costmodel.report.networks.held import Fitting, Report
 
     chosen(format_, "--format", formats("rows", "data"))

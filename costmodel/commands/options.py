@@ -33,7 +33,7 @@ from costmodel.symbolic.sizes import LETTERS, Letter
 
 if TYPE_CHECKING:
     from costmodel.prediction.boards import Board
-    from costmodel.questions.question import Dtypes
+    from costmodel.program.element_types import Dtypes
     from costmodel.report.document import Document
 
 
@@ -345,7 +345,7 @@ def element_types(
     """The element types that a user names, as one record: `dtype` for all entries, and those of
     state, weights and cache where they differ, of which the last two may be in blocks (q4_0); None:
     not named. UsageError for an unknown type."""
-    from costmodel.questions.question import BYTES, QUANTISED, Dtypes
+    from costmodel.program.element_types import BYTES, QUANTISED, Dtypes
 
     for name in filter(None, (dtype, state)):
         chosen(name, "dtype", [*BYTES])

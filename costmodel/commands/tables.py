@@ -18,7 +18,8 @@ from costmodel.language.equations import Mixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import Given, sizes_in_python
 from costmodel.program.conventions import Convention, convention as read_convention
-from costmodel.questions.question import FOUND, Dtypes, Missing, Searched, Value
+from costmodel.program.element_types import Dtypes
+from costmodel.questions.question import FOUND, Missing, Searched, Value
 from costmodel.report import mixer_document, mixer_table, table_data
 from costmodel.report.document import Document, Line, Page, Paragraph, Table
 from costmodel.report.formats import SCREEN, write

@@ -39,8 +39,8 @@ from costmodel.networks.part_costs import Counting as Counting, counting as coun
 from costmodel.networks.presets import names as names, preset as preset, presets as presets
 from costmodel.networks.training import RECOMPUTE
 from costmodel.program.adapters import adapted
+from costmodel.program.element_types import Dtypes
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import Dtypes
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 

@@ -19,8 +19,9 @@ from costmodel.networks.experts import active
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, own_state, part_answers
 from costmodel.program.chosen_sizes import default
+from costmodel.program.element_types import Dtypes, bytes_in_rows, entry_bytes
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import Dtypes, Missing, bytes_in_rows, entry_bytes
+from costmodel.questions.question import Missing
 from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of

@@ -15,9 +15,10 @@ from costmodel.networks.live_set import largest_live_set
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting
 from costmodel.networks.training import gradient_elements, graph_of
+from costmodel.program.element_types import element_bytes
 from costmodel.questions.activations import Activations, activations_of
 from costmodel.questions.peak import OPTIMISERS
-from costmodel.questions.question import Missing, element_bytes
+from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from costmodel.data import data_dir, read_data
 from costmodel.errors import BoardError
-from costmodel.questions.question import BYTES
+from costmodel.program.element_types import BYTES
 
 UNITS = {
     "matrix": "FLOP/s",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from costmodel.errors import BoardError, Unanswered
 from costmodel.prediction.boards import CPU, GPU, Board
-from costmodel.questions.question import Answer, Case, Dtypes, Figure, Whole
+from costmodel.program.element_types import Dtypes
+from costmodel.questions.question import Answer, Case, Figure, Whole
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.traffic import moved
 

@@ -17,8 +17,8 @@ import numpy as np
 from costmodel.language.equations import Mixer, System
 from costmodel.language.writing import sum_
 from costmodel.mixers.load import mixer
+from costmodel.program.element_types import BYTES
 from costmodel.questions.counting.by_equation import count_equations
-from costmodel.questions.question import BYTES
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import moved_by
 from costmodel.symbolic.piecewise import Exact

@@ -17,8 +17,9 @@ from costmodel.prediction.families import SSD_CHUNK
 from costmodel.prediction.kernels import KERNELS
 from costmodel.prediction.predict import predict
 from costmodel.program.dependence import Read, reads
+from costmodel.program.element_types import Dtypes
 from costmodel.program.phases import IterationDomain, iteration_domains
-from costmodel.questions.question import FORWARD, Case, Dtypes
+from costmodel.questions.question import FORWARD, Case
 from costmodel.questions.subject import system_of
 
 FITTED = ("bf16", "fp16")

@@ -19,6 +19,7 @@ from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import Array, Gather, Position, Ref, derived
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import after_token, anywhere, reads, up_to_token
+from costmodel.program.element_types import Dtypes
 from costmodel.program.owners import owners
 from costmodel.program.phases import (
     TRAINING_STEP,
@@ -34,7 +35,6 @@ from costmodel.questions.question import (
     BATCH,
     Answers,
     Case,
-    Dtypes,
     Figure,
     Question,
     Share,

@@ -28,11 +28,11 @@ from costmodel.prediction.columns import (
 )
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
+from costmodel.program.element_types import Dtypes
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.question import (
     FOUND,
     Case,
-    Dtypes,
     Figure,
     Listing,
     Missing,

@@ -40,12 +40,12 @@ from costmodel.program.chosen_sizes import (
     ties,
 )
 from costmodel.program.conventions import Convention
+from costmodel.program.element_types import Dtypes
 from costmodel.questions.kept import ahead
 from costmodel.questions.question import (
     FORWARD,
     Answer,
     Case,
-    Dtypes,
     Figure,
     Missing,
     Value,

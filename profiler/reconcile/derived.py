@@ -14,11 +14,12 @@ from typing import Any
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.program.conventions import FUSED_ATTENTION, PEERS, Peer
+from costmodel.program.element_types import element_bytes
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.activations import activations
 from costmodel.questions.counting.peers import Contraction, contraction_counts
 from costmodel.questions.peak import peak, there_before
-from costmodel.questions.question import BATCH, element_bytes
+from costmodel.questions.question import BATCH
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import traffic
 from costmodel.symbolic.piecewise import Exact

@@ -59,7 +59,7 @@ from costmodel.prediction.predict import (
     fit_for,
     predict,
 )
-from costmodel.questions.question import BYTES
+from costmodel.program.element_types import BYTES
 from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.forward_rules import CONTRACTIONS
 from profiler.meters.ceilings import WIDTH

@@ -19,8 +19,9 @@ from costmodel.mixers import BASELINE
 from costmodel.mixers.load import known
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
+from costmodel.program.element_types import Dtypes
 from costmodel.program.phases import phase_name
-from costmodel.questions.question import Dtypes, Missing, Value, answers
+from costmodel.questions.question import Missing, Value, answers
 from costmodel.questions.registry import FIGURES, meant
 from costmodel.report import mixer_document
 from costmodel.report.document import (

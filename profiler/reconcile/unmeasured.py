@@ -19,7 +19,8 @@ from costmodel.prediction.columns import board_of
 from costmodel.prediction.layers import NoType, Step
 from costmodel.program.chosen_sizes import combinations, letters_of
 from costmodel.program.conventions import Backward
-from costmodel.questions.question import Case, Dtypes
+from costmodel.program.element_types import Dtypes
+from costmodel.questions.question import Case
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.mode import DispatchMode
 from profiler.host.device import DTYPES, dtype_name

@@ -31,8 +31,9 @@ from costmodel.language.nodes import Array
 from costmodel.prediction.boards import Board
 from costmodel.prediction.columns import NO_BOARD, limits
 from costmodel.program.conventions import convention
+from costmodel.program.element_types import BYTES, Dtypes
 from costmodel.program.phases import phase_name
-from costmodel.questions.question import BATCH, BYTES, Case, Dtypes, answers
+from costmodel.questions.question import BATCH, Case, answers
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import traffic
 from costmodel.symbolic.piecewise import Exact

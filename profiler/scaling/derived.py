@@ -16,7 +16,7 @@ from functools import cached_property
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.conventions import convention
-from costmodel.questions.question import element_bytes
+from costmodel.program.element_types import element_bytes
 from costmodel.questions.traffic import Elements, traffic
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly

@@ -20,7 +20,7 @@ from costmodel.networks.engines.reserved import Reserved
 from costmodel.networks.engines.transformers import TIGHT
 from costmodel.networks.held import Holding
 from costmodel.networks.network import Network, network
-from costmodel.questions.question import Dtypes
+from costmodel.program.element_types import Dtypes
 from tests.models.drawn import TOKENS
 from tests.models.test_architectures import (
     LLAMA,

@@ -29,8 +29,9 @@ from costmodel.oracle.interpreter import Interpreter
 from costmodel.oracle.scalars import Scalar
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import one_combination
+from costmodel.program.element_types import Dtypes
 from costmodel.program.lowering import lower
-from costmodel.questions.question import Case, Dtypes, Searched
+from costmodel.questions.question import Case, Searched
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.traffic import traffic_of
 from tests.models.test_architectures import TINY, read

@@ -9,7 +9,8 @@ from costmodel.errors import Unanswered
 from costmodel.networks.engines import llama_cpp, transformers, vllm
 from costmodel.networks.engines.reserved import Reserved
 from costmodel.networks.held import Holding
-from costmodel.questions.question import Dtypes, Missing
+from costmodel.program.element_types import Dtypes
+from costmodel.questions.question import Missing
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from costmodel.errors import Unanswered
 from costmodel.networks.engines.reserved import Reserved, Tensor
 from costmodel.networks.held import Array, Held, Holding
-from costmodel.questions.question import QUANTISED, Dtypes
+from costmodel.program.element_types import QUANTISED, Dtypes
 
 PADDED = 256
 """Cells are a multiple of this number."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import prod
 
 from costmodel.errors import Unanswered
-from costmodel.questions.question import QUANTISED, Dtypes, entry_bytes
+from costmodel.program.element_types import QUANTISED, Dtypes, entry_bytes
 
 
 def refuse_blocks(engine: str, dtypes: Dtypes) -> None:

@@ -14,7 +14,7 @@ from math import prod
 from costmodel.errors import Unanswered
 from costmodel.networks.engines.reserved import Reserved, Tensor, refuse_blocks
 from costmodel.networks.held import Held, Holding
-from costmodel.questions.question import Dtypes
+from costmodel.program.element_types import Dtypes
 
 ROWS = ("keys", "values")
 """The names of a layer's arrays of rows, in the order in which the equations read them."""

@@ -14,7 +14,7 @@ from costmodel.errors import Unanswered
 from costmodel.networks.blocks import Use
 from costmodel.networks.engines.reserved import Reserved, Tensor, refuse_blocks
 from costmodel.networks.held import Holding
-from costmodel.questions.question import Dtypes, element_bytes
+from costmodel.program.element_types import Dtypes, element_bytes
 
 BLOCK = 16
 """Tokens of a page; beside recurrent layers their number is a multiple."""

@@ -17,9 +17,9 @@ from costmodel.networks.network import Network
 from costmodel.networks.numerators.exact import matrices, split
 from costmodel.networks.part_costs import Counting, own_parameters, part_sizes
 from costmodel.networks.training import graph_of
+from costmodel.program.element_types import Dtypes
 from costmodel.questions.count import counted
 from costmodel.questions.parameters import parameters
-from costmodel.questions.question import Dtypes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 

@@ -12,16 +12,8 @@ from costmodel.networks.answers import NetworkMixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import extents, letters_of
 from costmodel.program.conventions import Convention
-from costmodel.questions.question import (
-    BYTES,
-    Answer,
-    Answers,
-    Case,
-    Dtypes,
-    Figure,
-    Missing,
-    answers,
-)
+from costmodel.program.element_types import BYTES, Dtypes
+from costmodel.questions.question import Answer, Answers, Case, Figure, Missing, answers
 from costmodel.questions.registry import FIGURES
 from costmodel.report.explorer.trees import Trees
 from costmodel.report.mathml import mathml

@@ -10,7 +10,8 @@ from typing import Any
 from costmodel.networks.engines import ENGINES
 from costmodel.networks.engines.reserved import Reserved
 from costmodel.networks.held import Held, Holding
-from costmodel.questions.question import BYTES, QUANTISED, Dtypes, Missing
+from costmodel.program.element_types import BYTES, QUANTISED, Dtypes
+from costmodel.questions.question import Missing
 from costmodel.questions.state import ROLES
 from costmodel.report.document import Cell, Column, Document, Line, Note, Rows, Strong, Table
 from costmodel.report.networks.captions import described, source_lines

@@ -26,8 +26,9 @@ from costmodel.program.chosen_sizes import (
     listed,
     refuse_in_braces,
 )
+from costmodel.program.element_types import Dtypes
 from costmodel.program.phases import PHASES as NAMES
-from costmodel.questions.question import EVERY, Dtypes, Value
+from costmodel.questions.question import EVERY, Value
 from costmodel.questions.registry import FIGURES
 from costmodel.report.mixer_table import LABELS, Row, column_names
 from costmodel.symbolic.piecewise import Exact

@@ -1,0 +1,134 @@
+"""Element types: the bytes of an entry in each, and the types of activations, state and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from costmodel.errors import Unanswered
+from costmodel.language.equations import Mixer
+from costmodel.symbolic.polynomial import Poly
+
+BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+"""Element type -> the size of an element in bytes."""
+
+QUANTISED: Mapping[str, tuple[int, int]] = {"q8_0": (32, 34), "q4_0": (32, 18), "int4": (2, 1)}
+"""Element type in blocks, of weights and rows of tokens -> the entries and the bytes of a block:
+those of llama.cpp with their scale, and two entries in a byte without one."""
+
+
+def element_bytes(dtype: str) -> int:
+    """The size of an element in bytes; ValueError lists the known types."""
+    if dtype not in BYTES:
+        raise ValueError(f"unknown dtype '{dtype}': expected one of {', '.join(BYTES)}")
+    return BYTES[dtype]
+
+
+def entry_bytes(dtype: str) -> int | Fraction:
+    """The bytes of an entry, a fraction for a type in blocks: 17/16 for q8_0, of which 32 entries
+    take 34 bytes; ValueError lists the known types."""
+    if dtype in QUANTISED:
+        entries, taken = QUANTISED[dtype]
+        return Fraction(taken, entries)
+    if dtype not in BYTES:
+        known = ", ".join((*BYTES, *QUANTISED))
+        raise ValueError(f"unknown dtype '{dtype}': expected one of {known}")
+    return BYTES[dtype]
+
+
+def bytes_in_rows(dtype: str, row: Poly) -> Poly:
+    """The bytes of an entry in rows of `row` entries. Blocks of a type (`QUANTISED`) lie along a
+    row, and each row takes whole blocks: 100 entries of q8_0 take 4 blocks, so that an entry takes
+    136/100. Unanswered for a row that is a sum of sizes."""
+    if dtype not in QUANTISED:
+        return Poly.of(entry_bytes(dtype))
+    entries, taken = QUANTISED[dtype]
+    if len(row.terms) != 1:
+        raise Unanswered(
+            f"blocks of {entries} entries lie along rows of {row}: give its sizes as numbers, or "
+            "take a type without blocks, such as bf16"
+        )
+    return (row + entries - 1) // entries * taken / row
+
+
+USUAL = "fp32"
+"""The element type of a mixer where none is named."""
+
+
+@dataclass(frozen=True)
+class Dtypes:
+    """Element types by role; "" where a user names no type of activations, and None where another
+    role has the type of the activations. `quantised`: the sentence that asks for the type of a
+    network's weights, which are quantised; "" for weights that are not."""
+
+    activations: str = ""
+    state: str | None = None
+    weights: str | None = None
+    cache: str | None = None
+    quantised: str = ""
+
+    def of(self, subject: Mapping[str, str]) -> Dtypes:
+        """These types, with the types of a mixer or network (`Mixer.dtypes`) where a user names
+        none: of activations, then of the state; else fp32. A type of activations or weights names
+        that of quantised weights too."""
+        named = self.activations or self.weights
+        return replace(
+            self,
+            activations=self.activations or subject.get("activations", USUAL),
+            state=self.state or subject.get("state") or None,
+            quantised=self.quantised if named else subject.get("quantised", ""),
+        )
+
+    def caption_of(self, subjects: Iterable[Mixer]) -> str:
+        """The element types of mixers and networks in words: once if all have the same types, else
+        with names: `elements fp32 (self-attention); elements bf16, state fp32 (gpt-2)`."""
+        having: dict[str, dict[str, None]] = {}
+        for subject in subjects:
+            having.setdefault(self.of(subject.dtypes).caption, {})[subject.name] = None
+        if len(having) == 1:
+            return next(iter(having))
+        return "; ".join(f"{caption} ({', '.join(names)})" for caption, names in having.items())
+
+    @property
+    def caption(self) -> str:
+        """The element types in words, for a caption: `elements bf16, state fp32`."""
+        named = [f"{role} {dtype}" for role, dtype in self._own.items() if dtype]
+        return ", ".join([f"elements {self.name_of('activations')}", *named])
+
+    @property
+    def _own(self) -> Mapping[str, str | None]:
+        """Role -> its own element type, in the order of a caption."""
+        return {"cache": self.cache, "state": self.state, "weights": self.weights}
+
+    def record_of(self, subject: Mixer) -> dict[str, str | None]:
+        """The element types of a mixer or network by role, for JSON; of quantised weights None."""
+        types = self.of(subject.dtypes)
+        own = {role: dtype or types.activations for role, dtype in types._own.items()}
+        weights = None if types.quantised else own["weights"]
+        return {"activations": types.activations, **own, "weights": weights}
+
+    def name_of(self, kind: str) -> str:
+        """The element type of "activations", "cache", "state", "weights" or "rows" of weights;
+        Unanswered for weights that are quantised."""
+        role = "weights" if kind == "rows" else kind
+        if role == "weights" and self.quantised:
+            raise Unanswered(self.quantised)
+        return self._own.get(role) or self.activations or USUAL
+
+    def bytes_of(self, kind: str) -> int | Fraction:
+        """Bytes per element of a kind, as for `name_of`; ValueError for an unknown type."""
+        return entry_bytes(self.name_of(kind))
+
+    def bytes_in_rows(self, kind: str, row: Poly) -> Poly:
+        """Bytes per element of a kind in rows of `row` entries (`bytes_in_rows`)."""
+        return bytes_in_rows(self.name_of(kind), row)
+
+    def checked(self) -> Dtypes:
+        """These types; ValueError for an unknown one. Weights and rows of tokens alone have types
+        in blocks (`QUANTISED`)."""
+        for name in filter(None, (self.activations, self.state)):
+            element_bytes(name)
+        for name in filter(None, (self.weights, self.cache)):
+            entry_bytes(name)
+        return self
