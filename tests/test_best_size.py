@@ -8,11 +8,25 @@ from fractions import Fraction
 import pytest
 
 import costmodel as cm
-from costmodel.errors import Unanswered
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.oracle.execute import execute
 from costmodel.program.conventions import convention
-from costmodel.questions.best_size import BEST_SIZE, COSTS, MOST, best, free_size
+from costmodel.program.one_chunk import same_for_larger
+from costmodel.questions import best_size
+from costmodel.questions.best_size import (
+    BEST_SIZE,
+    COSTS,
+    MOST,
+    MOST_SEARCHED,
+    Best,
+    best,
+    free_size,
+)
 from costmodel.questions.question import Case, Listing, Missing, answers
+from costmodel.questions.registry import BEST
+from costmodel.report.mixer_table import Request, column_names, table
+from costmodel.report.table_data import json_row
+from tests.small import complete
 
 SIZES = {"b": 2, "l": 13, "d": 6, "n": 2, "C": 4}
 
@@ -76,7 +90,7 @@ def test_the_best_chunk_is_that_of_executions(name: str, form: str) -> None:
         assert (found.size, found.value) == (least, values[least]), cost
 
 
-def test_a_cost_without_a_formula_is_searched_in_few_rows() -> None:
+def test_a_cost_without_a_formula_is_searched() -> None:
     """The span of triangular solves: at C = 1 and C = l the chain passes through all rows."""
     about = answers(cm.mixer("deltanet+core"), "chunked-solve", "training", convention("strict"))
     assert BEST_SIZE.explained is not None
@@ -84,11 +98,59 @@ def test_a_cost_without_a_formula_is_searched_in_few_rows() -> None:
     assert isinstance(found, Listing) and len(found.notes) == 1
     ((_, size, *_),) = (row for row in found.rows if row[0] == "span")
     assert 1 < int(str(size)) < SIZES["l"]
-    long = Case(about, {**SIZES, "b": 1, "l": 65}, symbolic=False)
-    (found,) = BEST_SIZE.explained(long)
-    assert isinstance(found, Listing) and "span" not in [row[0] for row in found.rows]
-    assert found.notes[1].startswith("span: no formula, and so no best value (U: the recurrence")
-    assert found.notes[1].endswith("of at most 64 values, and there are 65: choose a smaller l)")
+    long = Case(about, {**SIZES, "b": 1, "l": MOST_SEARCHED + 1}, symbolic=False)
+    with pytest.raises(Unsupported, match="of at most 1,024 rows, and there are 1,025") as refused:
+        best(long, COSTS["span"])
+    assert str(refused.value).startswith("U: the recurrence reads rows further back")
+
+
+@pytest.mark.parametrize(
+    "phase", ["training", pytest.param("training-step", marks=pytest.mark.grid)]
+)
+def test_chunks_that_are_left_out_take_no_shorter_path(
+    phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = answers(cm.mixer("deltanet+core"), "chunked-wy", phase, convention("strict"))
+    asked = Case(about, {**SIZES, "b": 1, "l": 19}, symbolic=False)
+    tried = [size for size, _ in best_size._searched(asked, COSTS["span"], "C", range(1, 20))]
+    assert tried == [*range(1, len(tried) + 1)] and len(tried) < 19
+    found = best(asked, COSTS["span"])
+    monkeypatch.setattr(best_size, "same_for_larger", lambda *_: False)
+    every = dict(best_size._searched(asked, COSTS["span"], "C", range(1, 20)))
+    least = min(every, key=lambda size: every[size])
+    assert len(every) == 19 and found == Best(least, every[least])
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("kda+core", "chunked-rows"), ("mlstm", "chunked"), ("deltanet", "chunked-wy")],
+)
+def test_rows_of_one_chunk_are_the_same_in_longer_chunks(name: str, form: str) -> None:
+    """From C = l on, and not from C = l - 1 on; in a form whose weights know C, never."""
+    mixer = cm.mixer(name)
+    about = answers(mixer, form, "training", convention("strict"))
+    sizes = complete(mixer, {"l": 5, "d": 6, "n": 2})
+    for C, same in ((4, False), (5, False), (6, True), (7, True)):
+        assert same_for_larger(about.system, "C", {**sizes, "C": C}) == same
+    assert not same_for_larger(about.system, "l", {**sizes, "C": 6})
+
+
+def test_each_cost_has_a_column() -> None:
+    names = ("best_chunk", "best_chunk_span", "best_chunk_other", "best_chunk_parameters")
+    asked = case("training")
+    given = {letter: (size,) for letter, size in asked.sizes.items()}
+    columns = column_names(", ".join(names))
+    made = table(Request((asked.mixer,), True, given, ("training",), "chunked", columns=columns))
+    (row,) = made.blocks[0].rows
+    assert made.blocks[0].columns == names
+    for name, cost in zip(names, ("total", "span", "other"), strict=False):
+        value = row.value(name)
+        if cost == "other":
+            assert value == Missing("other does not depend on C at these sizes")
+        else:
+            assert value == best(asked, COSTS[cost]).size
+    assert json_row(row, names)["best_chunk_span"] == row.value("best_chunk_span")
+    assert {*json_row(row)} & {*BEST} == set()
 
 
 def test_only_a_size_that_another_form_lacks_is_free() -> None:

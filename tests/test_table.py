@@ -21,7 +21,6 @@ from costmodel import Mixer
 from costmodel.errors import SizeError, TableError, Unanswered
 from costmodel.language.nodes import Node
 from costmodel.mixers import DEFAULT, builtin, file_of, load, names
-from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
 from costmodel.program.chosen_sizes import combinations, fit, values
 from costmodel.program.conventions import convention
 from costmodel.program.element_types import Dtypes
@@ -33,7 +32,7 @@ from costmodel.report import document, table_data, terminal
 from costmodel.report.document import Column, Document, Formula, Page
 from costmodel.report.formats import write
 from costmodel.report.mixer_document import document as table_document, shown as shown_table
-from costmodel.report.mixer_table import COLUMNS, Request, Row, selection, table
+from costmodel.report.mixer_table import COLUMNS, LABELS, Request, Row, selection, table
 from costmodel.report.writer import PLAIN_TEXT
 from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
@@ -556,7 +555,7 @@ def test_sorting_puts_what_does_not_exist_last() -> None:
 def test_every_column_has_a_value_or_the_reason_of_its_phase(mixer: str) -> None:
     """In every form and both phases, at the usual sizes."""
     found = rows(mixer, form="all", named=False)
-    for row, name in itertools.product(found, (name for name in COLUMNS if name not in OF_A_BOARD)):
+    for row, name in itertools.product(found, (*LABELS, *FIGURES)):
         value = row.value(name)
         assert value is not None
         if not isinstance(value, Missing):

@@ -22,6 +22,8 @@ from costmodel import Mixer
 from costmodel.errors import TOO_LITTLE, Unsupported
 from costmodel.language.formula_text import parse
 from costmodel.oracle.execute import run
+from costmodel.paths import unrolled
+from costmodel.paths.alike import alike
 from costmodel.program.conventions import convention
 from costmodel.questions.question import Answers, Case, Missing, Searched
 from costmodel.questions.registry import FIGURES
@@ -180,6 +182,48 @@ def shown(hill: Path, *options: str) -> str:
 AT = ("--l", "9", "--d", "1", "--w", "1")
 
 
+@pytest.mark.parametrize(
+    ("name", "form", "letters"),
+    [
+        ("gated-deltanet", "chunked-rows", "KVdgn"),
+        ("mlstm", "chunked", "Kdn"),
+        ("gla", "chunked", "dnrv"),
+        ("she", "direct", "d"),
+        ("fixed-attention", "direct", "dn"),
+        ("self-attention+rotary", "direct", ""),
+    ],
+)
+def test_one_of_the_entries_that_are_alike_is_visited(name: str, form: str, letters: str) -> None:
+    """Depths are those of all entries."""
+    mixer = cm.mixer(name)
+    asked = case(mixer, "training", complete(mixer, {"l": 5, "d": 12, "n": 2}), form, "strict")
+    assert alike(asked.about.system) == {*letters}
+    system, depth = asked.about.system, executed(asked, steps=False)
+    assert unrolled.deepest(system, "training", asked.sizes) == depth
+
+
+def test_entries_of_unequal_depth_are_all_visited() -> None:
+    """The sum of half of the channels is one operation longer than that of the others; a sum over
+    the channels up to each one is longer for each."""
+    for ranged in (False, True):
+        m = Mixer("halves")
+        l, d = m.sizes("l d")
+        x, y = m.input("x", l, d), m.output("y", l, d)
+        with m.form("direct") as f:
+            i, b = f.index("i", 1, l), f.index("b", 1, d)
+            if ranged:
+                c = f.index("c", 1, b)
+                y[i, b] = cm.sum_(x[i, c], over=c)
+            else:
+                y[i, 1] = x[i, 1] * x[i, 1] + 1
+                later = f.index("b2", 2, d)
+                y[i, later] = x[i, later] * 2
+        asked = case(m, "training", {"b": 1, "l": 2, "d": 7}, "direct", "strict")
+        assert "d" not in alike(asked.about.system)
+        depth = executed(asked, steps=False)
+        assert unrolled.deepest(asked.about.system, "training", asked.sizes) == depth
+
+
 def test_what_is_found_by_search_says_so(hill: Path) -> None:
     depth = parse(NINE).at({})
     text = " ".join(shown(hill, *AT).split())
@@ -223,7 +267,7 @@ def test_nothing_is_searched_in_letters(hill: Path) -> None:
 
 
 def test_a_search_that_takes_too_long_is_refused(hill: Path) -> None:
-    long = ("--l", "3000", "--d", "64", "--w", "1", "--format", "json")
+    long = ("--l", "4000", "--d", "64", "--w", "1", "--format", "json")
     row = json.loads(shown(hill, *long))["rows"][0]
     assert row["span"] is None and "choose smaller sizes" in row["reasons"]["span"]
 
@@ -253,16 +297,16 @@ def test_what_one_mixer_cannot_answer_is_its_own_dash(
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
 @pytest.mark.parametrize("columns", ["mul,span", "mul"])
 def test_too_little_memory_is_a_sentence(hill: Path, columns: str) -> None:
-    """Of a search that may hold 200 million entries, where 400 MB are free; of a cell in its
+    """Of a search that may visit 9 million entries at once, where 100 MB are free; of a cell in its
     footnote, and of a whole command on standard error."""
     program = f"""
 import resource, cli, numpy, costmodel.report.mixer_document
 if {columns!r} == "mul":
     costmodel.report.mixer_document.document = lambda *_: numpy.zeros(10**9)
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (held + 400_000_000,) * 2)
+resource.setrlimit(resource.RLIMIT_AS, (held + 100_000_000,) * 2)
 cli.main("table {hill}:hill self-attention --phase training --columns {columns}"
-         " --l 90000 --d 720 --format json".split())
+         " --l 3000 --d 64 --format json".split())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     if columns == "mul":

@@ -38,6 +38,7 @@ from costmodel.language.nodes import (
     Sub,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
+from costmodel.paths.alike import alike, number_of
 from costmodel.program.dependence import Read, anywhere
 from costmodel.program.grid import EACH_ROW, Budget, Grid, in_turn, points
 from costmodel.program.phases import iteration_domains
@@ -53,12 +54,14 @@ class Depths:
 
     With `steps`, a sum, transform or selection counts as 1 step in place of its levels (ceil(log2
     R) of a sum of R terms). A depth over a grid is an integer, or an array of integers that is
-    broadcastable to the grid. `budget` limits the points that are visited.
+    broadcastable to the grid. `budget` limits the points that are visited. Of the entries that the
+    sizes `alike` count, the grids have one; `sizes` has their numbers.
     """
 
     system: System
     sizes: Mapping[str, int]
     steps: bool
+    alike: frozenset[str] = frozenset()
     budget: Budget = field(default_factory=Budget)
 
     def of(self, grid: Grid, node: Node) -> Any:
@@ -159,7 +162,9 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Along) -> tuple[Any, Any]:
     body = reduce(np.maximum, (depths.of(inner, operand) for operand in node.children))
     body = np.broadcast_to(body if at.full else np.where(at.mask, body, NOTHING), at.shape)
     axes = tuple(range(len(grid.points.indices), len(at.indices)))
-    return body.max(axis=axes, initial=NOTHING), (body != NOTHING).sum(axis=axes)
+    counted = (number_of(index, depths.alike) for index in node.over)
+    copies = prod(number.at(depths.sizes) for number in counted if number)
+    return body.max(axis=axes, initial=NOTHING), (body != NOTHING).sum(axis=axes) * copies
 
 
 def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
@@ -228,12 +233,15 @@ RULES: Rules[Callable[..., Any]] = Rules(
 @cache
 def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], steps: bool) -> int:
     """The largest depth of the entries that a phase computes, cached by sizes: every array is
-    filled with the depths of its entries, equation by equation; arrays that the phase does not
-    compute keep depth 0. `steps`: a sum, transform or selection has depth 1."""
+    filled with the depths of its entries, equation by equation, one of those that are `alike`;
+    arrays that the phase does not compute keep depth 0. `steps`: a sum, transform or selection has
+    depth 1."""
     import numpy as np
 
-    at = dict(sizes)
-    depths = Depths(system, at, steps)
+    one_of = alike(system)
+    depths = Depths(system, dict(sizes), steps, one_of)
+    at = {letter: 1 if letter in one_of else size for letter, size in sizes}
+    sizes = tuple(at.items())
     arrays = {*system.mixer.arrays.values(), *(e.array for e in system.equations)}
     shapes = {a.name: [max(0, extent.at(at)) for extent in a.shape] for a in arrays}
     depths.budget.count(sum(map(prod, shapes.values())))

@@ -3,12 +3,13 @@
 A size is free in a form if another form of the mixer lacks the size: the forms compute one
 function, so that the size changes the cost alone, as the chunk C of a chunked form does. The least
 cost is proven: every value up to the number of rows (l, or t for one token) is evaluated exactly,
-by the cost's formula, or by a search of all entries where no formula is derived.
+by the cost's formula, or by a search of all entries where no formula is derived. The search leaves
+out the values from which on the first rows alone, which are one chunk, take a path as long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -16,6 +17,8 @@ from functools import cache
 from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import fit, letters_of
+from costmodel.program.one_chunk import same_for_larger
+from costmodel.questions.activations import ACTIVATIONS
 from costmodel.questions.count import COUNT
 from costmodel.questions.peak import PEAK
 from costmodel.questions.question import (
@@ -36,14 +39,14 @@ from costmodel.symbolic.polynomial import Poly
 MOST = 2**17
 """The most values of a size that are tried by a formula: some seconds for each cost."""
 
-MOST_SEARCHED = 64
-"""The most values of a size that are tried by a search of all entries: some seconds."""
+MOST_SEARCHED = 1024
+"""The most rows of which all entries are searched at each value of a size: about half a minute."""
 
 COSTS = {
     figure.name: figure
-    for question in (COUNT, SPAN, TRAFFIC, STATE, PEAK)
+    for question in (COUNT, SPAN, TRAFFIC, STATE, ACTIVATIONS, PEAK)
     for figure in question.figures
-    if figure.name in ("total", "span", "unfused", "state", "peak")
+    if figure.name in ("total", "span", "traffic", "unfused", "state", "activations", "peak")
 }
 """The costs whose least value `explain` shows."""
 
@@ -114,15 +117,10 @@ def _costs(
             raise
         if last > MOST_SEARCHED:
             raise Unsupported(
-                f"{reason}; a search finds the best of at most {MOST_SEARCHED} values, and there "
-                f"are {last}: choose a smaller {'t' if case.phase == 'inference' else 'l'}"
+                f"{reason}; a search finds the best {letter} of at most {MOST_SEARCHED:,} rows, "
+                f"and there are {last:,}: choose a smaller l"
             ) from None
-        for size in tried:
-            value = replace(case, sizes={**case.sizes, letter: size}).figure(figure)
-            if isinstance(value, Missing):
-                raise Unsupported(value.reason) from None
-            assert isinstance(value, int)
-            yield size, value
+        yield from _searched(case, figure, letter, tried)
         return
     known = {x: Poly.of(value) for x, value in case.sizes.items() if x != letter}
     terms = answer.terms if isinstance(answer, Largest) else (answer,)
@@ -132,6 +130,45 @@ def _costs(
         raise Unanswered(f"{figure.name} does not depend on {letter} at these sizes")
     for size in tried:
         yield size, max(cost.rational({letter: size}) for cost in costs)
+
+
+def _searched(
+    case: Case, figure: Figure, letter: str, tried: Iterable[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield the values `tried`, ascending, of the size `letter`, each with the figure found by its
+    search, up to a value above which all are proven to have no less. Raises Unsupported if a search
+    takes too long."""
+    least: int | None = None
+    for size in tried:
+        value = _at(case, figure, {letter: size})
+        least = value if least is None else min(least, value)
+        yield size, value
+        if not size & (size - 1) and _first_rows(case, figure, letter, size) >= least:
+            return
+
+
+def _first_rows(case: Case, figure: Figure, letter: str, size: int) -> int:
+    """A lower bound on a longest path at all values of the size `letter` above `size`, where the
+    first `size` rows are one chunk: the path through these rows in a forward pass. A form with
+    one-token inference computes the entries of a row alike whatever the number of rows. 0 if it is
+    not proven that the rows are computed alike at all these values too."""
+    forward = replace(case, about=case.about.about("training"))
+    sizes = {letter: size + 1, "l": size}
+    at = {**case.sizes, **sizes}
+    causal = case.about.about("inference").unanswered is None
+    if not (causal and _fits(case, at) and same_for_larger(forward.about.system, letter, at)):
+        return 0
+    return _at(forward, figure, sizes)
+
+
+def _at(case: Case, figure: Figure, sizes: Mapping[str, int]) -> int:
+    """The figure of a case, found by its search, with other values of some sizes. Raises
+    Unsupported if the search takes too long."""
+    value = replace(case, sizes={**case.sizes, **sizes}).figure(figure)
+    if isinstance(value, Missing):
+        raise Unsupported(value.reason)
+    assert isinstance(value, int)
+    return value
 
 
 def _fits(case: Case, sizes: dict[str, int]) -> bool:
@@ -176,32 +213,38 @@ def _explained(case: Case) -> Explained:
         )
         note = (
             f"best {size}: the smallest of the values with the least cost; every value up to the "
-            "number of rows was evaluated"
+            "number of rows was evaluated, or is proven to cost no less"
         )
         yield Listing(f"Best {size}", columns, tuple(rows), (note, *notes))
 
 
-def _least(name: str) -> Callable[[Case], Exact]:
-    return lambda case: Exact.of(Poly.of(best(case, COSTS[name]).size))
+def best_by(figure: Figure, name: str = "") -> Figure:
+    """The column of the best value of a form's free size by a figure: `name`, or for the figure
+    `span` best_chunk_span."""
+    name = name or f"best_chunk_{figure.name}"
 
+    def value(case: Case) -> Exact:
+        return Exact.of(Poly.of(best(case, figure).size))
 
-def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Sequence[str]:
-    return ["best_chunk: the size that the form chooses freely, such as C, with the least total"]
+    def notes(cases: Sequence[Case], shown: Sequence[str]) -> Sequence[str]:
+        return [f"{name}: {column.meaning}"]
+
+    column = Figure(
+        name,
+        f"the size that the form chooses freely, such as C, with the least {figure.name}",
+        value,
+        header=f"best chunk\n({figure.name})",
+        heading=f"best chunk by {figure.title.lower()}",
+        phases=figure.phases,
+        notes=(notes,),
+    )
+    return column
 
 
 BEST_SIZE = Question(
     "best_size",
     "Best chunk",
-    (
-        Figure(
-            "best_chunk",
-            "the size that the form chooses freely, at the least total",
-            _least("total"),
-            header="best\nchunk",
-            heading="best chunk",
-            notes=(_notes,),
-        ),
-    ),
+    (replace(best_by(COSTS["total"], "best_chunk"), header="best\nchunk", heading="best chunk"),),
     untallied="every value is tried, by the answers of other questions",
     explained=_explained,
 )

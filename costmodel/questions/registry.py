@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from costmodel.errors import TableError
 from costmodel.questions.activations import ACTIVATIONS
-from costmodel.questions.best_size import BEST_SIZE
+from costmodel.questions.best_size import BEST_SIZE, best_by
 from costmodel.questions.count import COUNT
 from costmodel.questions.critical_path import CRITICAL_PATH
 from costmodel.questions.order import ORDER
@@ -46,6 +46,14 @@ FIGURES: Mapping[str, Figure] = {
     figure.name: figure for question in QUESTIONS for figure in question.figures
 }
 """Name of a figure, in `--columns` and in claims -> the figure."""
+
+BEST: Mapping[str, Figure] = {
+    column.name: column
+    for figure in FIGURES.values()
+    if figure.kind in ("number", "names") and figure not in (*BEST_SIZE.figures, FIGURES["total"])
+    for column in [best_by(figure)]
+}
+"""Name -> column, of the best chunk by each cost but the total: best_chunk_span by `span`."""
 
 CLAIMED: Mapping[str, Figure] = {name: figure for name, figure in FIGURES.items() if figure.claimed}
 """The figures that claims may be about."""

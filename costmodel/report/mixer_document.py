@@ -32,7 +32,7 @@ from costmodel.questions.question import (
     Whole,
     answers,
 )
-from costmodel.questions.registry import FIGURES
+from costmodel.questions.registry import BEST, FIGURES
 from costmodel.report import document as doc, table_data
 from costmodel.report.document import (
     DIGITS,
@@ -180,7 +180,7 @@ def _unanswered(block: Block) -> dict[Row, str]:
     """Row -> the reason why the form has no such phase: the rows that the table leaves out. {} if
     every row would be left out, or if all columns are figures that exist without the phase, such as
     parameters."""
-    figures = [COLUMNS[name] for name in block.columns if name in FIGURES]
+    figures = [COLUMNS[name] for name in block.columns if name in {**FIGURES, **BEST}]
     found = {row: row.blocked for row in block.rows if row.blocked}
     if all(figure.always for figure in figures) or len(found) == len(block.rows):
         return {}
@@ -334,7 +334,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
 
 def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
     """Yield the notes of the figures of some kinds that the columns show."""
-    figures = (FIGURES[name] for name in block.columns if name in FIGURES)
+    figures = (COLUMNS[name] for name in block.columns if name in {**FIGURES, **BEST})
     for note in dict.fromkeys(n for one in figures if one.kind in kinds for n in one.notes):
         yield from map(_note, note(block.rows, block.columns))
 

@@ -52,7 +52,7 @@ from costmodel.questions.question import (
     Whole,
     answers,
 )
-from costmodel.questions.registry import FIGURES, meant
+from costmodel.questions.registry import BEST, FIGURES, meant
 from costmodel.questions.subject import system_of, well_formed_at
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sizes import LETTERS, in_order, is_letter
@@ -155,7 +155,7 @@ LABELS: Mapping[str, Figure] = {
 USUAL_OF_A_BOARD = ("floor", "bound", "predicted_time")
 """The columns that a table with a board has by default besides the usual ones."""
 
-COLUMNS: Mapping[str, Figure] = {**LABELS, **FIGURES, **OF_A_BOARD}
+COLUMNS: Mapping[str, Figure] = {**LABELS, **FIGURES, **BEST, **OF_A_BOARD}
 """Name in `--columns` -> the column; size letters, which are columns too, are not listed here."""
 
 
@@ -270,8 +270,11 @@ def column_names(text: str) -> tuple[str, ...]:
     typed = [part.strip() for part in text.split(",") if part.strip()]
     found = tuple(dict.fromkeys(map(_column, typed)))
     if not found:
-        raise TableError(f"no column is named: choose from {', '.join(COLUMNS)} and size letters")
+        raise TableError(f"no column is named: choose from {_KNOWN} and size letters")
     return found
+
+
+_KNOWN = ", ".join(name for name in COLUMNS if name not in BEST) + ", best_chunk_COST for each cost"
 
 
 def _column(name: str) -> str:
@@ -283,9 +286,7 @@ def _column(name: str) -> str:
         return found
     near = difflib.get_close_matches(name, COLUMNS, 1)
     hint = f"; did you mean '{near[0]}'? The" if near else ": the"
-    raise TableError(
-        f"unknown column '{name}'{hint} columns are {', '.join(COLUMNS)}, and the size letters"
-    )
+    raise TableError(f"unknown column '{name}'{hint} columns are {_KNOWN}, and the size letters")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from costmodel.paths.chains import CriticalPath
 from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
 from costmodel.program.chosen_sizes import letters_of
 from costmodel.questions.question import FOUND, Figure, Missing, Searched, Value
-from costmodel.questions.registry import FIGURES
+from costmodel.questions.registry import BEST, FIGURES
 from costmodel.report.document import Rows
 from costmodel.report.mixer_table import LABELS, Block, Row, Table
 from costmodel.report.records import exact
@@ -81,9 +81,10 @@ def _names(row: Row) -> list[str]:
     return [] if isinstance(found, Missing) else list(found)
 
 
-def json_row(row: Row) -> dict[str, Any]:
+def json_row(row: Row, columns: Sequence[str] = ()) -> dict[str, Any]:
     """A row of JSON: every figure under its key, null with a reason if it does not exist;
-    `searched` holds the reasons why figures found by search have no formula."""
+    `searched` holds the reasons why figures found by search have no formula. `columns`: those that
+    the table shows, of which the best chunks by a cost (`BEST`) are included."""
     result: dict[str, Any] = {
         "mixer": row.mixer.name,
         "form": row.form,
@@ -91,7 +92,9 @@ def json_row(row: Row) -> dict[str, Any]:
         "convention": list(row.about.convention.names),
         "sizes": _json_sizes(row),
     }
-    result |= figures_of(row, (*FIGURES.values(), *(OF_A_BOARD.values() if row.board else ())))
+    asked = (BEST[name] for name in columns if name in BEST)
+    of_board = OF_A_BOARD.values() if row.board else ()
+    result |= figures_of(row, (*FIGURES.values(), *asked, *of_board))
     if row.per_token:
         result["per_token"] = True
     return {**result, "reasons": result.pop("reasons")}
@@ -137,5 +140,5 @@ def _json_sizes(row: Row) -> dict[str, int | str]:
 
 
 def data(table: Table) -> dict[str, Any]:
-    """The object of JSON: all rows with all figures, independent of `--columns`."""
-    return {"rows": [json_row(row) for block in table.blocks for row in block.rows]}
+    """The object of JSON: all rows with all figures, independent of `--columns` but for `BEST`."""
+    return {"rows": [json_row(row, each.columns) for each in table.blocks for row in each.rows]}
