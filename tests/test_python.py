@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -173,3 +174,14 @@ def test_a_form_is_named_behind_its_mixer() -> None:
     alone = cm.table("retnet", form="parallel", phase="training", columns="form,total")
     assert [row["form"] for row in shown] == ["parallel", "direct"]
     assert next(iter(shown))["total"] == next(iter(alone))["total"]
+
+
+def test_a_file_that_raises_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    """Beside another mixer; alone its exception is raised."""
+    (tmp_path / "raises.py").write_text("1 / 0\n", encoding="utf-8")
+    name = f"{tmp_path}/raises.py:m"
+    raising, right = cm.table([name, "me"], d=3, l=5, phase="training")
+    assert right["total"] == cm.count(cm.mixer("me")).at(d=3, l=5).total
+    assert raising["total"] is None and "ZeroDivisionError" in raising.reasons["total"]
+    with pytest.raises(cm.errors.UnknownMixer, match="ZeroDivisionError"):
+        cm.table(name, d=3, l=5)

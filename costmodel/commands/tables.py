@@ -221,7 +221,9 @@ def table(
     """What mixers cost: the rows that `costmodel table` prints, with its options and defaults.
 
     Args:
-        mixers: names, as on the command line, or mixers; the default group if there are none.
+        mixers: names, as on the command line, or mixers; the default group if there are none. A
+            file that raises an exception beside other mixers is a row without values, whose
+            `reasons` say why.
         phase: training, inference, both (the default), backward, training-step or all; or several.
         symbolic: formulas in the sizes that are not given.
         columns: names of columns, in this order; by default the usual ones.
@@ -243,7 +245,8 @@ def table(
     """
     try:
         wanted = [name for one in _several(phase) for name in phases(one)]
-        typed = mixer_table.with_forms(_several(mixers))
+        unreadable: dict[Mixer, Exception] = {}
+        typed = mixer_table.with_forms(_several(mixers), unreadable)
         chosen, named = mixer_table.selection(typed, group, all)
         dtypes = Dtypes(dtype or "", state_dtype, weight_dtype, cache_dtype).checked()
         counting = read_convention(convention)
@@ -267,6 +270,7 @@ def table(
                     typed,
                     on_board(board),
                     impl,
+                    unreadable,
                 )
             )
         )
