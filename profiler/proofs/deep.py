@@ -110,7 +110,9 @@ NO_GRADIENTS = (
 
 BUDGET_S = 120.0
 """Processor time for the draws of one module, in seconds; a common module takes a third of it."""
-SHARES = {"sizes": 0.15, "draws": 0.2, "calls": 0.1, "states": 0.1, "precisions": 0.35}
+SHARES = {
+    "sizes": 0.15, "gradients": 0.15, "draws": 0.2, "calls": 0.1, "states": 0.1, "precisions": 0.3,
+}  # fmt: skip
 """The share of `BUDGET_S` of each part, in the order in which parts are tried: the
 cheapest draws find most faults, and the precisions run a module dozens of times. Unused time of a
 part goes to the next, at last to the larger draws."""
@@ -136,10 +138,10 @@ def deep_proofs(
     as it is made.
 
     Every `thin`-th draw is tried: first each size in turn (with its operations, if `counted`: they
-    agree with the description at small sizes), then the cheapest draws, then the proofs by many
-    calls, by memory and by precision, then the remaining draws, within `BUDGET_S` of processor
-    time. A proof says how many draws were left out. With a `step_fault`, the reason why, no step is
-    tried. If the equations cannot be evaluated, the only
+    agree with the description at small sizes), then the gradients at each size, then the cheapest
+    draws, then the proofs by many calls, by memory and by precision, then the remaining draws,
+    within `BUDGET_S` of processor time. A proof says how many draws were left out. With a
+    `step_fault`, the reason why, no step is tried. If the equations cannot be evaluated, the only
     proof is open (passed None). `progress` is called with the trials done, their number, and what
     is tried.
     """
@@ -164,7 +166,8 @@ def deep_proofs(
     small = [*often[:SEVERAL], *spread(few)]
     # part -> number of trials; `ends`: part -> share of the budget at which it must end
     sized = at_each_size(mixer, subject.forward, seed)[::thin]
-    parts = {"sizes": len(sized), "draws": cheap, "calls": SEVERAL, "states": SEVERAL}
+    parts = {"sizes": len(sized), "gradients": len(sized)}
+    parts |= {"draws": cheap, "calls": SEVERAL, "states": SEVERAL}
     parts |= {precision.name: len(small) for precision in PRECISIONS}
     shares = [SHARES.get(part, SHARES["precisions"] / len(PRECISIONS)) for part in parts]
     ends = dict(zip(parts, accumulate(shares), strict=True))
@@ -179,6 +182,8 @@ def deep_proofs(
         sizes = EachSize(subject, counted=counted)
         yield _proof_of_sizes(sizes, sized, report["sizes"], budget.part(ends["sizes"]))
         tried = Drawn(subject, drawn)
+        part = budget.part(ends["gradients"])
+        yield from tried.gradients_at(sizes, sized, report["gradients"], part)
         yield from tried.proofs(0, cheap, report["draws"], budget.part(ends["draws"]))
         yield _proof_of_calls(subject, drawn, seed, report["calls"], budget.part(ends["calls"]))
         yield _proof_of_room(subject, every, seed, report["states"], budget.part(ends["states"]))
@@ -296,6 +301,9 @@ class Drawn:
         self.tried: list[Draw] = []
         self.of_gradients: list[Draw] = []
         """The draws tried at which gradients were compared."""
+        self.gradients_left_out = ""
+        """A clause on the sizes in turn at which no gradients were compared; "" if there are
+        none."""
         self.refused: dict[str, int] = {}
 
     def proofs(
@@ -336,6 +344,30 @@ class Drawn:
                 plainest = _reduced(draw, known, of_kind, self.subject.mixer)
                 yield Proof(self._named(kind), False, plainest)
 
+    def gradients_at(
+        self, sizes: EachSize, draws: Sequence[Draw], tell: Callable[[int], None], budget: Budget
+    ) -> Iterator[Proof]:
+        """Yield a failed proof if gradients are wrong in one of the plain calls `draws` at each
+        size in turn, with its draw reduced, of as many as the budget allows. `tell` receives the
+        number of calls made."""
+        fault = sizes.gradients_fault
+        for number, draw in enumerate(draws):
+            if number and budget.spent:
+                self.gradients_left_out = budget.left_out(len(draws) - number)
+                return
+            tell(number)
+            try:
+                said = _fault_of_call(partial(fault, draw))
+            except (Refused, Unsupported):  # another proof says so
+                continue
+            if said:
+                self.failed.add("gradients")
+                mixer = self.subject.mixer
+                plainest = _reduced(draw, said, partial(_unless_refused, fault), mixer)
+                yield Proof(self._named("gradients"), False, plainest)
+                return
+            self.of_gradients.append(draw)
+
     def _findings(self, draw: Draw) -> list[Finding]:
         """What is wrong at a draw, as (kind, sentence): by calls on whole sequences and, if the
         module has a step, by decoding token by token."""
@@ -369,6 +401,7 @@ class Drawn:
             elif kind == "gradients":
                 how = "compared with difference quotients, as no gradients are derived; "
                 how *= subject.trained[1] is None  # "" if they are derived
+                more = f"{self.gradients_left_out}{more}"
                 yield Proof(self._named(kind), True, f"{how}{_ranges(self.of_gradients)}{more}")
             else:
                 yield Proof(self._named(kind), True, said)
@@ -500,6 +533,14 @@ def _fault_of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
     said = (said for one in made for own, said in findings(one, subject, draw) if own == kind)
     try:
         return next(said, "")
+    except Refused:
+        return ""
+
+
+def _unless_refused(fault: Callable[[Draw], str], draw: Draw) -> str:
+    """The sentence of `fault` on a draw; "" if the draw is refused."""
+    try:
+        return _fault_of_call(partial(fault, draw))
     except Refused:
         return ""
 

@@ -22,8 +22,8 @@ from profiler.modules.described import (
     dispatched_classes,
     executed_counts,
 )
-from profiler.proofs.draws import Draw
-from profiler.proofs.trial import Subject, Trial, row_apart
+from profiler.proofs.draws import MOST_POINTS, Draw
+from profiler.proofs.trial import Subject, Trial, answers, row_apart
 
 
 class EachSize:
@@ -51,6 +51,15 @@ class EachSize:
         with torch.no_grad():
             said = trial.result_apart(trial.case.forward()) or self._rows_apart(trial)
         return said or (self._work_apart(trial) if self.counted else "")
+
+    def gradients_fault(self, draw: Draw) -> str:
+        """What is wrong with the gradients of a call at these sizes, in words; "" if nothing is, or
+        the result is wrong already. Raises Refused, Unsupported as `fault` does."""
+        trial = Trial(self.subject, draw, MOST_POINTS)
+        found = answers(trial.case, trial.gradient)
+        if trial.result_apart(found[trial.output]):
+            return ""
+        return trial.gradients_apart(found)
 
     def _rows_apart(self, trial: Trial) -> str:
         """Words on the first decoded row that differs from the equations; "" if none does."""

@@ -17,7 +17,7 @@ import costmodel as cm
 from costmodel.proofs.check import Proof
 from profiler.modules import implementations
 from profiler.proofs import equality
-from profiler.proofs.deep import PRECISIONS, deep_proofs, findings, names as proof_names
+from profiler.proofs.deep import KINDS, PRECISIONS, deep_proofs, findings, names as proof_names
 from profiler.proofs.draws import Draw, draws
 from profiler.proofs.equality import not_reached
 from profiler.proofs.history import BEFORE
@@ -274,6 +274,7 @@ AT_ONE_SIZE: dict[str, tuple[Change, str]] = {
     "one-batch": ((RETURN, f"s = s * 1.1 if len(x) == 5 else s; {RETURN}"), "b = 5"),
     "a-step": ((STEP, f"y = {STEP[7:]}; return y * 1.1 if self.w == 14 else y"), "w = 14"),
     "work": ((RETURN, f"s = s + 0 if self.d == 56 else s; {RETURN}"), "d = 56"),
+    "gradient": ((RETURN, f"s = s.detach() if self.d == 22 else s; {RETURN}"), "d = 22"),
 }
 """Fault -> the change, and the size at which alone it shows."""
 
@@ -284,8 +285,10 @@ def test_what_is_wrong_at_one_size_alone_is_found(name: str, tmp_path: Path) -> 
     change, size = AT_ONE_SIZE[name]
     mixer = cm.mixer(written(tmp_path, f"wrong-at-{name}", change))
     (described,) = implementations(mixer).values()
-    proof = next(deep_proofs(mixer, described, 0, counted=True))
+    proofs = deep_proofs(mixer, described, 0, counted=True)
+    proof = [next(proofs) for _ in range(1 + (name == "gradient"))][-1]
     assert proof.passed is False and size in proof.detail.partition(":")[0], proof.detail
+    assert (proof.name == f"direct: {KINDS['gradients']}") is (name == "gradient")
 
 
 def test_a_proof_at_each_size_says_that_it_compared_no_operations() -> None:
