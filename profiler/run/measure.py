@@ -8,6 +8,7 @@ function that does it; the *floor* of a reading is the least value that the equa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
 from time import perf_counter
@@ -17,7 +18,8 @@ import torch
 from msgspec import structs
 from torch import nn
 
-from costmodel.errors import as_exception
+from costmodel.errors import Unanswered, Unsupported, as_exception
+from costmodel.program.conventions import PEERS
 from costmodel.program.phases import phase_name
 from profiler.counting.dispatch import DispatchCounts
 from profiler.counting.other_counters import PeerCount
@@ -33,6 +35,7 @@ from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.memory.live_tensors import kept, most_alive
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes, count_kernels, operation_times
+from profiler.modules.described import description_of, executed_classes
 from profiler.modules.registry import STEPLESS
 from profiler.records.grades import undisturbed
 from profiler.records.measurement import Measurement, divide
@@ -47,8 +50,16 @@ from profiler.records.reading import (
     taken_once,
 )
 from profiler.records.words import PHASES
-from profiler.run.called import Called, Peers, called_by, fvcore_of, on_meta, parameters_of
+from profiler.run.called import (
+    Called,
+    Peers,
+    called_by,
+    fvcore_of,
+    on_meta,
+    parameters_of,
+)
 from profiler.run.hardware_counters import hardware_counts
+from profiler.run.plain import PlainModule
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request, record_of
 from profiler.run.subject import subject
@@ -94,12 +105,21 @@ def count(
     listed: list[Measured] = []
     took: list[float] = []
     with on_device(request.device):
-        large = parameters_of(request) >= LARGE
+        large = parameters_of(request) >= LARGE or operations_of(request) >= MANY
         without_values = on_meta(request) if large else None
+        held = held_on_meta(request) if without_values is not None else None
 
     def first(work: PreparedCall) -> None:
-        """List the tensors of the first call; call without a list where the call has none."""
+        """List the tensors of the first call; call without a list where the call has none, and do
+        not call where runs on the meta device have counted everything."""
         note("counting what is held")
+        if held is not None:
+            listed.append(held)
+            took.append(0.0)
+            if without_values is not None and {*PEERS} <= {*without_values.peers}:
+                return
+            work.once()
+            return
         began = perf_counter()
         listed.append(tensors_at_peak(work, request))
         if isinstance(listed[0], Unavailable):
@@ -123,6 +143,8 @@ tensors."""
 LARGE = 10_000_000
 """A call of a module of this many parameters is counted on the meta device before the module is
 made: if the count depends on no values, the parameters need no drawing."""
+MANY = 10**9
+"""A call of this many operations, by its equations, is counted on the meta device first."""
 
 
 def time_again(
@@ -446,7 +468,8 @@ def peak_of_listed(measured: Mapping[str, Measured], work: PreparedCall, device:
     listed = measured["tensors_at_peak"]
     if isinstance(listed, Unavailable) or device.startswith("cuda"):
         return peak_of_call(work, device)
-    return taken_once("peak_memory", listed.value, {"method": "torch.profiler", "runs": 1})
+    method = listed.details.get("method", "torch.profiler")
+    return taken_once("peak_memory", listed.value, {"method": method, "runs": 1})
 
 
 def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
@@ -475,6 +498,72 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(f"the call failed while its tensors were listed: {reason_of(error)}")
     return taken_once("tensors_at_peak", found.total, found.to_json())
+
+
+META = "live ranges of storages on the meta device, equal to those of runs of fewer tokens"
+"""The method of a list of tensors that no call with values made."""
+SHORT = (31, 64)
+"""A list of tensors from the meta device is compared with those of runs of so many tokens, with the
+request's other sizes: another width may call another kernel."""
+
+
+def held_on_meta(request: Request) -> Measured | None:
+    """The tensors at the peak of a forward pass on a CPU, from a run on the meta device. None for
+    other calls, of `SHORT` tokens or fewer, or if in shorter calls the tensors there differ from
+    those of a run, as those of a kernel that allocates bytes for itself do; shapes as which
+    operations read bytes may differ."""
+    phase = phase_name(request.phase)
+    length = request.sizes["l"]
+    if torch.device(request.device).type != "cpu" or phase != "training" or length <= SHORT[-1]:
+        return None
+
+    def listed(one: Request, device: str) -> Measured:
+        asked = replace(one, device=device)
+        return tensors_at_peak(prepare(asked), asked)
+
+    try:
+        with as_exception():
+            for tokens in SHORT:
+                short = replace(request, sizes={**request.sizes, "l": tokens})
+                run, meta = (listed(short, device) for device in (request.device, "meta"))
+                if not alike(run, meta):
+                    return None
+            found = listed(request, "meta")
+    except Exception:  # a module of a user's own may raise anything
+        return None
+    if not isinstance(found, Reading):
+        return None
+    return taken_once("tensors_at_peak", found.value, {**found.details, "method": META})
+
+
+def alike(run: Measured, meta: Measured) -> bool:
+    """Whether two lists of tensors have the same bytes, operations and causes; the shapes as which
+    operations read the bytes may differ."""
+
+    def rows(listed: Reading) -> dict[tuple[Any, ...], int]:
+        found: Counter[tuple[Any, ...]] = Counter()
+        for row in listed.details["tensors"]:
+            kept = {key: v for key, v in row.items() if key not in ("shape", "views", "number")}
+            found[tuple(sorted(kept.items()))] += row.get("number", 1)
+        return found
+
+    if not (isinstance(run, Reading) and isinstance(meta, Reading)):
+        return False
+    return run.value == meta.value and rows(run) == rows(meta)
+
+
+def operations_of(request: Request) -> int:
+    """The operations of a request's call by the equations that its module executes; 0 if they have
+    no formula."""
+    if isinstance(request.mixer, PlainModule):
+        return 0
+    try:
+        described = description_of(request.mixer, request.implementation, request.phase)
+        return sum(
+            executed_classes(request.mixer, described, request.phase, request.sizes).values()
+        )
+    except (ValueError, Unsupported, Unanswered):
+        return 0
 
 
 def inputs_of(work: PreparedCall) -> dict[str, torch.Tensor]:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from profiler.meters.memory.allocator import require_cpu_accounting
@@ -61,6 +62,20 @@ class TensorSeen:
         for extent in self.shape:
             entries *= extent
         return entries * self.dtype.itemsize
+
+
+def address_of(tensor: Tensor) -> Address:
+    """The address of the first byte of a tensor's storage; on the meta device, where a storage has
+    no bytes, that of the storage itself."""
+    storage = tensor.untyped_storage()
+    return tensor.device.type, storage._cdata if tensor.is_meta else storage.data_ptr()
+
+
+def seen_now(address: Address, tensor: Tensor, time: int = 0) -> TensorSeen:
+    """A tensor as an operation would read it at a time."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    shape = tuple(extent if stride else min(extent, 1) for extent, stride in pairs)
+    return TensorSeen(time, address, shape, tensor.dtype)
 
 
 @dataclass

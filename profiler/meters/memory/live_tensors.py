@@ -21,10 +21,12 @@ from profiler.meters.memory.allocations import (
     Address,
     Allocation,
     AllocatorEvent,
-    TensorSeen,
     WatchedRun,
+    address_of,
+    seen_now,
     watched,
 )
+from profiler.meters.memory.without_values import watched_without_values
 from profiler.records.schema import Record
 
 WORKSPACE = "workspace"
@@ -103,7 +105,7 @@ def most_alive(
     Args:
         named: the call's result -> the tensors with a known role after the call.
     """
-    run = watched(call, device)
+    run = watched_without_values(call) if device == "meta" else watched(call, device)
     most, alive, released = run.at_most()
     names = known_names(run, named(run.result))
     known = {address_of(t) for t in tree_leaves(run.result) if isinstance(t, Tensor)} | {*names}
@@ -127,18 +129,6 @@ def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
             names[address] = name
             alive[address].seen.append(seen_now(address, tensor))
     return names
-
-
-def address_of(tensor: Tensor) -> Address:
-    """The address of the first byte of a tensor's storage."""
-    return tensor.device.type, tensor.untyped_storage().data_ptr()
-
-
-def seen_now(address: Address, tensor: Tensor) -> TensorSeen:
-    """A tensor as an operation would read it."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    shape = tuple(extent if stride else min(extent, 1) for extent, stride in pairs)
-    return TensorSeen(0, address, shape, tensor.dtype)
 
 
 def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
