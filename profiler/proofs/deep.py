@@ -347,10 +347,16 @@ class Drawn:
     def gradients_at(
         self, sizes: EachSize, draws: Sequence[Draw], tell: Callable[[int], None], budget: Budget
     ) -> Iterator[Proof]:
-        """Yield a failed proof if gradients are wrong in one of the plain calls `draws` at each
-        size in turn, with its draw reduced, of as many as the budget allows. `tell` receives the
-        number of calls made."""
-        fault = sizes.gradients_fault
+        """Yield a failed proof if gradients, or results with gradients recorded, are wrong in one
+        of the plain calls `draws` at each size in turn, with its draw reduced, of as many as the
+        budget allows. `tell` receives the number of calls made."""
+        found: list[Finding] = []
+
+        def fault(draw: Draw) -> str:
+            """What is wrong in a call, in words; "" if nothing is. Its kind is noted."""
+            found[:] = filter(None, [sizes.with_gradients(draw)])
+            return "".join(said for _, said in found)
+
         for number, draw in enumerate(draws):
             if number and budget.spent:
                 self.gradients_left_out = budget.left_out(len(draws) - number)
@@ -361,10 +367,11 @@ class Drawn:
             except (Refused, Unsupported):  # another proof says so
                 continue
             if said:
-                self.failed.add("gradients")
+                kind: Kind = found[0][0] if found else "gradients"
+                self.failed.add(kind)
                 mixer = self.subject.mixer
                 plainest = _reduced(draw, said, partial(_unless_refused, fault), mixer)
-                yield Proof(self._named("gradients"), False, plainest)
+                yield Proof(self._named(kind), False, plainest)
                 return
             self.of_gradients.append(draw)
 

@@ -23,7 +23,7 @@ from profiler.modules.described import (
     executed_counts,
 )
 from profiler.proofs.draws import MOST_POINTS, Draw
-from profiler.proofs.trial import Subject, Trial, answers, row_apart
+from profiler.proofs.trial import Finding, Subject, Trial, answers, row_apart
 
 
 class EachSize:
@@ -52,14 +52,16 @@ class EachSize:
             said = trial.result_apart(trial.case.forward()) or self._rows_apart(trial)
         return said or (self._work_apart(trial) if self.counted else "")
 
-    def gradients_fault(self, draw: Draw) -> str:
-        """What is wrong with the gradients of a call at these sizes, in words; "" if nothing is, or
-        the result is wrong already. Raises Refused, Unsupported as `fault` does."""
+    def with_gradients(self, draw: Draw) -> Finding | None:
+        """What is wrong in a call at these sizes with gradients recorded, first in its result, then
+        in its gradients, as (kind, sentence); None if nothing is. Raises Refused, Unsupported as
+        `fault` does."""
         trial = Trial(self.subject, draw, MOST_POINTS)
         found = answers(trial.case, trial.gradient)
-        if trial.result_apart(found[trial.output]):
-            return ""
-        return trial.gradients_apart(found)
+        if said := trial.result_apart(found[trial.output], torch.enable_grad):
+            return "result", f"with gradients recorded, {said}"
+        said = trial.gradients_apart(found)
+        return ("gradients", said) if said else None
 
     def _rows_apart(self, trial: Trial) -> str:
         """Words on the first decoded row that differs from the equations; "" if none does."""
