@@ -8,7 +8,7 @@ cells, so that each format prints its formulas and names in its own way.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -78,13 +78,15 @@ HINT = (
 """The hint below the default table about the mixers that it does not show."""
 
 
-def document(table: Table, hint: str = "") -> Document:
+def document(
+    table: Table, hint: str = "", printable: Callable[[Text], Text] | None = None
+) -> Document:
     """The document of a table of costs: a table per phase; below them the mixers that were left
-    out, and the `hint` if there is one."""
+    out, and the `hint` if there is one. `printable` gives the cell to print for a value's cell."""
     phases = [block.phase for block in table.blocks]
     return Document(
         lambda: [
-            *(shown(block, table.request) for block in table.blocks),
+            *(shown(block, table.request, printable) for block in table.blocks),
             *(doc.Paragraph((f"left out: {reason}",)) for reason in table.left_out),
             *([doc.Paragraph((hint,))] if hint else []),
         ],
@@ -94,9 +96,12 @@ def document(table: Table, hint: str = "") -> Document:
     )
 
 
-def shown(block: Block, request: Request) -> doc.Table:
+def shown(
+    block: Block, request: Request, printable: Callable[[Text], Text] | None = None
+) -> doc.Table:
     """The table of one phase. Sizes that vary have a column even if it is not requested; the form
-    has a column only if that is requested, and otherwise stands behind the mixer's name."""
+    has a column only if that is requested, and otherwise stands behind the mixer's name.
+    `printable`: as `document` has it."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
     # mixer and form begin the row, if asked for first, and the sizes that vary follow
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
@@ -112,6 +117,8 @@ def shown(block: Block, request: Request) -> doc.Table:
         part if isinstance(part, doc.Section) else tuple(row_cell(part, x, names) for x in names)
         for part in (_by_causality(kept) if "ratio" in names else kept)
     ]
+    if printable is not None:
+        rows = [x if isinstance(x, doc.Section) else tuple(map(printable, x)) for x in rows]
     per_token = ", per token" if request.per_token else ""
     result = "loss" if request.convention.backward.loss else "output"
     title = tuple(

@@ -17,6 +17,7 @@ from costmodel.program.chosen_sizes import divisors, letters_of, multiples
 from costmodel.program.conventions import FUSED_ATTENTION, Convention
 from costmodel.questions.best_size import free_size
 from costmodel.questions.count import count
+from costmodel.questions.question import Missing
 from costmodel.report import mixer_document
 from costmodel.report.document import (
     Column,
@@ -32,6 +33,8 @@ from costmodel.report.document import (
     listed,
 )
 from costmodel.report.mixer_table import Request, table
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.printing import formula_latex
 from costmodel.symbolic.sizes import LETTERS
 from profiler.modules.registry import Implementation, implementations
 from profiler.tracing import trace
@@ -46,6 +49,15 @@ PHASES = ("training", "backward", "training-step")
 NUMBERS = ("mixer", "form", "mul", "add", "div", "exp", "other", "total", "to_forward",
            "activations", "peak", "intensity")  # fmt: skip
 FORMULAS = ("mixer", "form", "total", "activations", "peak")
+LONGEST = 5_000
+"""Characters of LaTeX, about a screen of formula, above which the page prints a dash."""
+MOST_CASES = LONGEST // 50
+"""Cases above which a formula counts as longer than `LONGEST`: to join cases, which tells the
+length, takes minutes for so many."""
+TOO_LONG = Missing(
+    f"the formula has more than {LONGEST:,} characters or {MOST_CASES} cases: for the number at "
+    "given sizes, `costmodel table NAME:FORM --phase training-step --d 128 --l 128`"
+)
 FUSED = frozenset((FUSED_ATTENTION, "recurrent-layer"))
 """Kernel classes whose operations a trace counts as one each."""
 
@@ -72,7 +84,7 @@ def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
 
 def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
     """Yield the results of the equations as tables: numbers at d = l = 128 for every phase, then
-    formulas of a training step."""
+    formulas of a training step, with a dash in place of a long formula."""
     at_sizes = Request(
         tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
         columns=NUMBERS,
@@ -81,9 +93,19 @@ def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
         tuple(mixers), phases=("training-step",), form="all", columns=FORMULAS, symbolic=True
     )
     for request in (at_sizes, as_letters):
-        found = mixer_document.document(table(request))
+        found = mixer_document.document(table(request), printable=_or_dash)
         yield from map(Paragraph, found.lead)
         yield from found.parts()
+
+
+def _or_dash(cell: Text) -> Text:
+    """A cell; `TOO_LONG` in place of a formula with more than `MOST_CASES` cases, before cases of
+    one value are joined, or more than `LONGEST` characters of LaTeX."""
+    if not isinstance(cell, Formula):
+        return cell
+    value = cell.value
+    parted = isinstance(value, Exact) and value.has_more_cases(MOST_CASES)
+    return TOO_LONG if parted or len(formula_latex(value)) > LONGEST else cell
 
 
 def traced_modules(mixers: Sequence[Mixer]) -> Table:

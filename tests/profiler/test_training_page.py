@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import cli
 import costmodel as cm
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import divisors
+from costmodel.report.document import Document, Table
 from profiler.modules import implementations
 from profiler.tracing import training_page
 from profiler.tracing.meta_run.target import TraceError, Variables, parse_variables
@@ -18,7 +20,6 @@ from tests.caches import clear_all
 from tests.printing import printed
 
 PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
-COMMAND = "costmodel training"
 
 
 def rows_of(page: str) -> dict[str, set[str]]:
@@ -32,14 +33,35 @@ def rows_of(page: str) -> dict[str, set[str]]:
     return found
 
 
+def footnotes(page: str) -> set[str]:
+    """The footnotes of a page, without their numbers."""
+    return set(re.findall(r"^\[\d+\] (.*)$", page, re.MULTILINE))
+
+
 @pytest.mark.grid(11)
 @pytest.mark.parametrize("name", names())
 def test_what_follows_from_the_equations_is_up_to_date(name: str) -> None:
     """`costmodel training -o tables/generated/training.md --force`."""
     page = PAGE.read_text(encoding="utf-8")
-    own = training_page.document([builtin(name)], modules=False)
-    ((title, found),) = rows_of(printed(own, "markdown", command=COMMAND)).items()
+    own = printed(training_page.document([builtin(name)], modules=False), "markdown")
+    ((title, found),) = rows_of(own).items()
     assert len(found) > 3 and found == rows_of(page)[title]
+    assert footnotes(own) <= footnotes(page)
+
+
+def test_a_long_formula_is_a_dash_with_the_command_for_its_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = rows_of(PAGE.read_text(encoding="utf-8"))
+    cells = [cell for found in rows.values() for row in found for cell in row.split(" | ")]
+    assert training_page.LONGEST / 2 < max(map(len, cells)) <= training_page.LONGEST + len("$$")
+    title = builtin("lightning").title
+    assert any(row.startswith(f"| {title} | chunked | – |") for row in rows[title])
+    (command,) = re.findall("`costmodel (table NAME:FORM .*)`", training_page.TOO_LONG.reason)
+    words = command.replace("NAME:FORM", "lightning:chunked").split()
+    assert cli.run([*words, "--columns", "total", "--format", "csv"]) == 0
+    (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert any(f" {int(row['total']):,} |" in one for one in rows[title])
 
 
 def test_the_page_has_no_mixer_that_is_gone() -> None:
@@ -49,15 +71,15 @@ def test_the_page_has_no_mixer_that_is_gone() -> None:
 
 def traced_rows(name: str, module: str) -> None:
     """Compare the rows of a module, traced now, with those of the page."""
-    page = PAGE.read_text(encoding="utf-8").replace("\\", "").splitlines()
     mixer = cm.mixer(name)
-    made = list(training_page.rows_of_module(mixer, implementations(mixer)[module]))
-    assert made
-    for row in made:
-        assert isinstance(row, tuple)
-        own = [line for line in page if line.startswith(f"| {row[0]} | {row[1]} | {row[2]} |")]
-        assert len(own) == 1
-        assert own[0].startswith(f"| {row[0]} | {row[1]} | {row[2]} | {row[3]} |")
+    made = tuple(training_page.rows_of_module(mixer, implementations(mixer)[module]))
+    own = Document(lambda: [Table("", training_page.TRACED, made)])
+    lead = f"| {name} | {module} |"
+    found, kept = (
+        [line for line in page.splitlines() if line.startswith(lead)]
+        for page in (printed(own, "markdown"), PAGE.read_text(encoding="utf-8"))
+    )
+    assert len(found) == len(made) > 0 and found == kept
 
 
 @pytest.mark.grid(3)
