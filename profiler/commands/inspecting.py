@@ -67,11 +67,12 @@ def statement(
 ) -> None:
     """The paragraph that paper checklists ask for: device, memory, time, energy, software, runs."""
     from profiler.host.statement import document
+    from profiler.records.measurement import OF_CALLS
     from profiler.sweep.session import recorded
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)
-    records, problems = recorded(source, complain, every=True, without=["tensors"])
+    records, problems = recorded(source, complain, every=True, without=OF_CALLS)
     show(document(records), "rich" if format_ == "plain" else format_, output, force, context)
     told(problems)
     if problems:

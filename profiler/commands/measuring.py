@@ -424,6 +424,7 @@ def reconcile(
         load_torch_with_sleeping_threads()
     from profiler.reconcile.ladder import ladders
     from profiler.reconcile.report import document
+    from profiler.records.measurement import STATES
     from profiler.sweep import session
 
     chosen(format_, "--format", formats("rows", "data"))
@@ -433,7 +434,7 @@ def reconcile(
             listed = ", ".join(beside)
             raise UsageError(f"--from FILE reads all values from FILE: leave out {listed}")
         import_own(own)
-        records, problems = session.recorded([source], complain)
+        records, problems = session.recorded([source], complain, without=STATES)
         told(problems)
     elif own:
         raise UsageError("--own needs --from FILE.jsonl: add --from, or leave out --own")

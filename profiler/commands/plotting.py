@@ -130,7 +130,7 @@ def plot(
         found = chosen_kind(kind, "measured", list(KINDS.values()), "records")
         why = "records hold their values"
         refuse_beside(context, why, "shown", "only", "board", *OF_BOTH)
-        records, problems = recorded(files, complain)
+        records, problems = recorded(files, complain, without=found.without)
         told(problems)
         wanted = tuple(name for part in listed(phase) for name in phases(part))
         selection = PlotSelection(along(over or "l,d"), wanted, listed(dtype), listed(only))

@@ -53,6 +53,7 @@ def scaling(
     force: Force = False,
 ) -> None:
     """Measured exponents of latency, memory and energy in l and d, beside the derived ones."""
+    from profiler.records.measurement import OF_CALLS, STATES
     from profiler.scaling.growth import scalings
     from profiler.scaling.report import document
     from profiler.sweep.session import recorded
@@ -61,7 +62,7 @@ def scaling(
     no_source(output, files)
     letters, on = along(along_), on_board(board)
     import_own(own)
-    records, problems = recorded(files, complain, without=["tensors"])
+    records, problems = recorded(files, complain, without=(*OF_CALLS, *STATES))
     found, missing = scalings(records, letters, on)
     told([*problems, *missing])
     if not found:

@@ -20,7 +20,7 @@ from profiler.plots import measured, on_boards, theory, waterfall
 from profiler.plots.drawing import Draw, draw_bars, draw_lines, draw_regions
 from profiler.plots.measured import PlotSelection
 from profiler.plots.picture import Picture
-from profiler.records.measurement import Measurement
+from profiler.records.measurement import OF_CALLS, STATES, Measurement
 from profiler.records.words import sizes_words
 
 
@@ -137,6 +137,8 @@ class Kind:
     of: tuple[Literal["mixers", "records"], ...]
     values: Callable[..., Picture]
     draw: Draw
+    without: tuple[str, ...] = STATES
+    """What the figure does not read of records."""
 
 
 def curves(asked: OfMixers) -> Picture:
@@ -193,6 +195,7 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             "measured", "time, memory and energy beside theory", ("records",),
             lambda asked: measured.picture(asked.records, asked.selection, asked.board), draw_lines,
+            without=(*OF_CALLS, *STATES),
         ),
         Kind(
             "waterfall", "operations from equations to call, by cause", ("records",),

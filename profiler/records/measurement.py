@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -40,6 +40,17 @@ def new_id() -> str:
 def utc_now() -> str:
     """Now in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Share:
+    """Returns one mapping for mappings of the same names and values, which are the same objects."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+
+    def __call__(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        # a value that a known mapping holds is alive, so that no other value has its id
+        return self.known.setdefault((*facts, *map(id, facts.values())), facts)
 
 
 class Measurement(Record, frozen=True, kw_only=True):
@@ -102,11 +113,20 @@ class Measurement(Record, frozen=True, kw_only=True):
             or "compile" in self.reasons
         )
 
-    def compact(self, without: Sequence[str]) -> Measurement:
-        """The record with its numbers in arrays and without the details `without` of its readings,
-        for commands that hold thousands of records and write none."""
-        readings = {name: compact(reading, without) for name, reading in self.readings.items()}
-        return replace(self, readings=readings)
+    def compact(
+        self,
+        without: Collection[str],
+        share: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda facts: facts,
+    ) -> Measurement:
+        """The record with its numbers in arrays, for commands that hold thousands of records and
+        write none. Details of readings, counters and facts of the environment that `without` names
+        are left out; `share` returns one of equal mappings."""
+        return replace(
+            self,
+            readings={name: compact(reading, without) for name, reading in self.readings.items()},
+            counts=share({x: y for x, y in self.counts.items() if x not in without}),
+            environment=share({x: y for x, y in self.environment.items() if x not in without}),
+        )
 
     def written(self) -> dict[str, Any]:
         """The fields of schema 1; fields of `LATER` are present if they are not empty."""
@@ -141,6 +161,14 @@ STATED = ("id", "created", "readings", "reasons", "environment")
 """Fields that have a default in a measurement, and that a record must state."""
 LATER = ("sweep", "failure", "labels")
 """Fields that joined schema 1 after its first version."""
+
+OF_CALLS = (
+    *(name for name in Counts.__annotations__ if name not in ("seed", "hardware")),
+    "tensors",
+)
+"""What a record says of single operations and tensors, which commands on costs leave out."""
+STATES = ("state", "state_before")
+"""The facts of an environment that differ from record to record."""
 
 FACTS: Mapping[str, Any] = {
     "counts": Counts,

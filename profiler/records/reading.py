@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from sys import intern
 from typing import Any
 
@@ -98,11 +98,19 @@ class Reading(Record, frozen=True):
         return found
 
 
-def compact(reading: Reading, without: Sequence[str]) -> Reading:
+def compact(reading: Reading, without: Collection[str]) -> Reading:
     """The reading with its samples, and each list of numbers in its details, as arrays, which take
     a quarter of the memory of tuples and lists. The details `without` are left out."""
-    details = {x: packed(value) for x, value in reading.details.items() if x not in without}
+    details = {
+        x: packed(value) if type(value) in PACKED else value
+        for x, value in reading.details.items()
+        if x not in without
+    }
     return replace(reading, samples=packed(reading.samples), details=details)
+
+
+PACKED = (str, list, tuple)
+"""The types that `packed` may change."""
 
 
 def packed(values: Any) -> Any:

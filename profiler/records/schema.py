@@ -405,12 +405,13 @@ def within_limits(value: Any, depth: int = 0) -> Any:
     if depth == DEEPEST:
         raise RecordError(f"nested deeper than {DEEPEST} levels")
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for each in inside:
-        kind = type(each)
-        if kind is dict or kind is list:
-            within_limits(each, depth + 1)
-        elif kind is int and abs(each) > LARGEST:
-            raise RecordError(
-                f"expected a whole number of at most {LARGEST}, got one of {each.bit_length()} bits"
-            )
+    kinds = {*map(type, inside)}
+    if int in kinds and (largest := max(abs(x) for x in inside if type(x) is int)) > LARGEST:
+        raise RecordError(
+            f"expected a whole number of at most {LARGEST}, got one of {largest.bit_length()} bits"
+        )
+    if dict in kinds or list in kinds:
+        for each in inside:
+            if type(each) is dict or type(each) is list:
+                within_limits(each, depth + 1)
     return value

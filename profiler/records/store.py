@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,13 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from costmodel.data import read_bytes
 from profiler.records.measurement import Measurement
-from profiler.records.schema import CONTROL, RecordError, plain, within_limits
+from profiler.records.schema import CONTROL, Details, RecordError, plain, within_limits
 
 
 class StoreError(ValueError):
@@ -157,6 +159,14 @@ def lines_of(texts: Iterable[bytes], before: int = 0) -> Iterator[Line]:
             yield line_from(text, number, last=not read.endswith(b"\n"))
 
 
+def numbered(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+    """Yield (number, text without its newline) of every line of a file, from 1 on; StoreError if
+    the file is unreadable."""
+    with opened(path) as file:
+        for number, read in enumerate(file, start=1):
+            yield number, read.removesuffix(b"\n")
+
+
 def line_from(text: bytes, number: int, *, last: bool) -> Line:
     """Read one line as a `Line` with its record; with a remark if the line ends with `CUT`, and
     with a problem if it is no record for another reason. `last`: no newline follows the line."""
@@ -177,10 +187,18 @@ def line_from(text: bytes, number: int, *, last: bool) -> Line:
 def lines(path: str | os.PathLike[str]) -> Iterator[Line]:
     """Yield every non-empty line of a file as a `Line` (a record, or why it is none), read one
     after another; StoreError if the file is unreadable."""
+    with opened(path) as file, without_collector():
+        yield from lines_of(file)
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A context with an open file, or with the bytes of a device or pipe; StoreError if the file is
+    unreadable."""
     place = Path(path)
     try:
         with place.open("rb") if place.is_file() else BytesIO(read_bytes(place)) as file:
-            yield from lines_of(file)
+            yield file
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as reason:
@@ -210,6 +228,21 @@ def read(
     return records, problems
 
 
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """A context in which no garbage is collected, and after which the collector skips all objects
+    so far. Records have no cycles: to walk thousands of them takes longer than to read them, and
+    finds nothing."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if on:
+            gc.enable()
+
+
 ALIKE = ("environment", "reasons", "counts")
 """Fields that many records of a file share: equal texts of a field become one value in memory."""
 
@@ -221,21 +254,31 @@ def values_of(text: bytes) -> Any:
         RecordError: a number is not finite or too large, or nesting is too deep.
         ValueError, RecursionError: the line is no JSON, or not UTF-8.
     """
-    decoded = text.decode()
     # the fast way, for texts without control characters: they need no replacement
-    if "\\u" not in decoded and (decoded.isprintable() or CONTROL.search(decoded) is None):
+    if (text.isascii() and b"\\" not in text and b"\x7f" not in text) or is_harmless(text.decode()):
         try:
-            parts = OBJECT.decode(decoded)
+            parts = OBJECT.decode(text)
             found = {x: alike(bytes(y)) for x, y in parts.items() if x in ALIKE}
             if "environment" in parts:
                 facts = OBJECT.decode(parts["environment"])
                 found["environment"] = {x: alike(bytes(y)) for x, y in facts.items()}
+            if "readings" in parts:
+                found["readings"] = readings_in(parts["readings"])
             found |= {x: values_in(y) for x, y in parts.items() if x not in found}
         except (msgspec.MsgspecError, RecordError, RecursionError):
             pass  # `plain` below raises, with the name of the field
         else:
             return {name: found[name] for name in parts}
-    return plain(json.loads(decoded, parse_int=whole))
+    return plain(json.loads(text.decode(), parse_int=whole))
+
+
+ESCAPED = re.compile(r"\\[bfru]")
+"""Escapes that may stand for control characters."""
+
+
+def is_harmless(text: str) -> bool:
+    """Whether no text in a JSON text has a control character, written out or escaped."""
+    return not ESCAPED.search(text) and (text.isprintable() or not CONTROL.search(text))
 
 
 OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -244,6 +287,24 @@ OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def values_in(text: msgspec.Raw | bytes) -> Any:
     """The JSON values of a field's text."""
     return within_limits([msgspec.json.decode(text)])[0]
+
+
+def readings_in(text: msgspec.Raw) -> Any:
+    """The JSON values of the field `readings`. What a type bounds is checked with the type: a check
+    of each number and list here would take longer than the decoding."""
+    found = msgspec.json.decode(text)
+    for each in found.values() if isinstance(found, dict) else ():
+        details = each.get("details") if isinstance(each, dict) else None
+        within_limits(
+            [{x: y for x, y in details.items() if x not in BOUNDED}]
+            if isinstance(details, dict)
+            else [each]
+        )
+    return found
+
+
+BOUNDED = frozenset(x for x, kind in Details.__annotations__.items() if "Any" not in str(kind))
+"""The details of a reading whose types bound every number."""
 
 
 alike = lru_cache(maxsize=4096)(values_in)

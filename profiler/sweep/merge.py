@@ -5,33 +5,37 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from profiler.host.environment import environment_differences
-from profiler.records.measurement import Measurement
-from profiler.records.store import Line, StoreError, lines
+from profiler.host.environment import VARYING, environment_differences
+from profiler.records.measurement import Measurement, Share
+from profiler.records.store import Line, StoreError, lines, numbered
 from profiler.sweep.points import in_turns, key_of
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A line of a file, and its record without readings."""
+    """The place of a line of a file, and its record without readings."""
 
     path: Path
     number: int
+    digest: int
+    """The hash of the line, which is read again when it is written."""
     text: bytes
+    """The line, if it cannot be read again because the file is a pipe; else b""."""
     record: Measurement
 
     @staticmethod
-    def of(path: Path, line: Line, record: Measurement) -> Placed:
-        """The line, and of its record what tells points and environments apart: readings, reasons
-        and counts would take most of the memory of a large file."""
+    def of(path: Path, line: Line, record: Measurement, share: Share) -> Placed:
+        """The line's place, and of its record what tells points and environments apart: readings,
+        reasons, counts and the machine's state would take most of the memory of a large file."""
         seed = {k: v for k, v in record.counts.items() if k == "seed"}
-        return Placed(
-            path, line.number, line.text, replace(record, readings={}, reasons={}, counts=seed)
-        )
+        bare = replace(record, readings={}, reasons={}, counts=seed).compact(VARYING, share)
+        text = b"" if path.is_file() else line.text
+        return Placed(path, line.number, hash(line.text), text, bare)
 
     @property
     def place(self) -> str:
@@ -70,10 +74,21 @@ def merged(
             f"records with the difference"
         )
     texts = (
-        labelled(one, labels.get(place, "as the first record")) if labels else one.text
-        for place, one in enumerate(found)
+        labelled(text, labels.get(place, "as the first record")) if labels else text
+        for place, text in enumerate(texts_of(found))
     )
     return (f"{text.decode()}\n" for text in texts), len(found), problems
+
+
+def texts_of(found: Sequence[Placed]) -> Iterator[bytes]:
+    """The lines at these places, read again file by file. Raises StoreError: a file changed."""
+    for path, group in groupby(found, key=lambda one: one.path):
+        texts = numbered(path)
+        for one in group:
+            text = one.text or next((text for number, text in texts if number == one.number), b"")
+            if hash(text) != one.digest:
+                raise StoreError(f"{path} was changed while it was merged: merge it again")
+            yield text
 
 
 def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[Placed], list[str]]:
@@ -82,12 +97,13 @@ def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[P
     has no record."""
     found: list[Placed] = []
     problems: list[str] = []
+    share = Share()
     for path in paths:
         own: list[Placed] = []
         first = ""
         for line in lines(path):
             if line.record is not None:
-                own.append(Placed.of(path, line, line.record))
+                own.append(Placed.of(path, line, line.record, share))
                 continue
             first = first or f": {line.problem or line.remark}"
             if line.problem:
@@ -126,15 +142,18 @@ def refuse_twice(found: Sequence[Placed]) -> None:
 def differences_from_first(found: Sequence[Placed]) -> dict[int, str]:
     """A dict: index of a record -> the differences, in words, of its environment from the first
     record's; records without a difference are absent."""
-    apart: dict[int, str] = {}
-    for place, one in enumerate(found):
-        if words := environment_differences(found[0].record.environment, one.record.environment):
-            apart[place] = "; ".join(words)
-    return apart
+    first = found[0].record.environment
+    words: dict[int, str] = {}  # records share their environments
+    for one in found:
+        other = one.record.environment
+        if id(other) not in words:
+            words[id(other)] = "; ".join(environment_differences(first, other))
+    every = (words[id(one.record.environment)] for one in found)
+    return {place: said for place, said in enumerate(every) if said}
 
 
-def labelled(one: Placed, label: str) -> bytes:
+def labelled(text: bytes, label: str) -> bytes:
     """The line of a record, with one more label."""
-    values = json.loads(one.text)
+    values = json.loads(text)
     values["labels"] = [*values.get("labels", []), f"mixed environments: {label}"]
     return json.dumps(values, allow_nan=False, ensure_ascii=False).encode()

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.grades import INTERRUPTED, undisturbed
-from profiler.records.measurement import Measurement, new_id
+from profiler.records.measurement import Measurement, Share, new_id
 from profiler.records.store import StoreError, append, read
 from profiler.run.measure import count, measure
 from profiler.run.request import Request
@@ -280,8 +280,8 @@ def recorded(
     without: Sequence[str] = (),
 ) -> tuple[list[Measurement], list[str]]:
     """Read the records of results files, joined over the processes of each file, and a sentence for
-    each line that is no record. Numbers are kept in arrays; details of readings in `without` are
-    left out.
+    each line that is no record. Numbers are kept in arrays; details of readings, counters and facts
+    of the environment that `without` names are left out.
 
     Failures of points that were measured, or failed again later, in the same file are left out,
     unless `every`. A record that occurs more than once, in any file, counts once. `tell` receives
@@ -293,9 +293,10 @@ def recorded(
     found: list[Measurement] = []
     problems: list[str] = []
     seen: set[str] = set()
+    share = Share()
     for path in paths:
         remarks: list[str] = []
-        records, unread = read(path, remarks.append, lambda record: record.compact(without))
+        records, unread = read(path, remarks.append, lambda record: record.compact(without, share))
         if not records:
             detail = "".join(f": {said}" for said in [*unread, *remarks][:1])
             raise StoreError(f"{path} holds no measurement{detail}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 import cli
 from profiler.records.measurement import Measurement
-from profiler.records.store import append, line_of, read
+from profiler.records.store import StoreError, append, line_of, read
 from profiler.sweep.failures import MEMORY, Failure, failed_record
-from profiler.sweep.merge import placed
+from profiler.sweep.merge import merged, placed
 from profiler.sweep.points import Point
 from profiler.sweep.results import Results
 from tests.recorded import ATTENTION
@@ -55,6 +56,28 @@ def test_files_become_one_line_by_line(
 def test_no_reading_is_held_while_files_are_merged(tmp_path: Path) -> None:
     found, _ = placed([written(tmp_path / "a.jsonl", ATTENTION)], str)
     assert ATTENTION.readings and [one.record.readings for one in found] == [{}]
+
+
+def test_a_file_that_changes_while_it_is_merged_is_refused(files: tuple[Path, Path, Path]) -> None:
+    first, second, _ = files
+    texts, number, _ = merged([first, second])
+    append(first, record_of(request(l=7)))
+    second.write_text(second.read_text().replace("training", "backward"))
+    assert (next(texts), next(texts), number) == (*first.read_text().splitlines(True)[:2], 3)
+    with pytest.raises(StoreError, match=r"b.jsonl was changed while it was merged: merge it"):
+        next(texts)
+
+
+def test_pipes_are_merged(files: tuple[Path, Path, Path]) -> None:
+    first, second, whole = files
+    ends = [os.pipe() for _ in range(2)]
+    for (_, into), file in zip(ends, (first, second), strict=True):
+        os.write(into, file.read_bytes())
+        os.close(into)
+    assert run(*(f"/dev/fd/{out}" for out, _ in ends), "-o", whole) == 0
+    assert whole.read_bytes() == first.read_bytes() + second.read_bytes()
+    for out, _ in ends:
+        os.close(out)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:

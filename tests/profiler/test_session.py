@@ -189,6 +189,21 @@ def test_many_records_take_little_memory(tmp_path: Path) -> None:
     assert records_of([path])[0][0].readings["peak"].details == listed.details
 
 
+def test_records_share_equal_environments_and_counts(tmp_path: Path) -> None:
+    """But for the facts that a command leaves out, such as the machine's state."""
+    path = tmp_path / "many.jsonl"
+    for i in range(3):
+        facts = {"cores": 2 + i // 2, "state": {"load_average": i}}
+        append(
+            path,
+            replace(ATTENTION, id=str(i), environment=facts, counts={"seed": 5, "call": {"i": i}}),
+        )
+    first, second, other = records_of([path], without=["state", "call"])[0]
+    assert first.environment is second.environment and first.counts is other.counts
+    assert (first.environment, other.environment) == ({"cores": 2}, {"cores": 3})
+    assert first.counts == {"seed": 5} and records_of([path])[0][2].counts["call"] == {"i": 2}
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

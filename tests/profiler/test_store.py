@@ -260,6 +260,10 @@ def test_no_text_of_a_record_commands_a_terminal(tmp_path: Path) -> None:
     append(path, measurement(reasons=told))
     for record in read(path)[0]:
         assert record.reasons["energy"] == "\ufffd[31mred\ufffd, \ufffd and\ttab"
+    plain = line_of(measurement(reasons={"energy": "X"}))
+    for written, read_ in {"\\b": "\ufffd", "\\r": "\ufffd", "\x7f": "\ufffd", "\\t": "\t"}.items():
+        path.write_text(plain.replace('"X"', f'"{written}"') + "\n")
+        assert read(path)[0][0].reasons["energy"] == read_
 
 
 @pytest.mark.parametrize("ascii_", [True, False])
