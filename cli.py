@@ -283,7 +283,7 @@ def of_records(
         UsageError: no record is of these mixers and phases.
     """
     from profiler.reconcile.table import Records, columns_named, named_in_records, rows_of
-    from profiler.sweep.session import recorded
+    from profiler.sweep.recorded import recorded
 
     asked = None if columns is None else columns_named(columns)
     records, problems = recorded(files, complain)
@@ -332,7 +332,7 @@ def explore(
     found: list[dict[str, Any]] = []
     if source:
         from profiler.reconcile.table import points
-        from profiler.sweep.session import recorded
+        from profiler.sweep.recorded import recorded
 
         no_source(output, source)
         records, problems = recorded(source, complain)

@@ -172,7 +172,7 @@ def one_worker(
 
 def keys_in(path: Path) -> list[str]:
     """The points of a file's records, in order."""
+    from profiler.records.keys import key_of
     from profiler.records.store import read
-    from profiler.sweep.points import key_of
 
     return [key_of(record) for record in read(path)[0]]

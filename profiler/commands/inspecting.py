@@ -68,7 +68,7 @@ def statement(
     """The paragraph that paper checklists ask for: device, memory, time, energy, software, runs."""
     from profiler.host.statement import document
     from profiler.records.measurement import OF_CALLS
-    from profiler.sweep.session import recorded
+    from profiler.sweep.recorded import recorded
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)

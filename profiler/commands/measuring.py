@@ -354,7 +354,8 @@ def further(asked: Asked) -> Starts | None:
 
 def refuse_without_equations(names: Sequence[str]) -> None:
     """Raise UsageError if a name is that of a module without equations."""
-    from profiler.run.plain import PlainModule, without_equations
+    from profiler.records.words import without_equations
+    from profiler.run.plain import PlainModule
     from profiler.run.subject import measurable, parts
 
     for name, _ in map(parts, names):
@@ -425,7 +426,7 @@ def reconcile(
     from profiler.reconcile.ladder import ladders
     from profiler.reconcile.report import document
     from profiler.records.measurement import STATES
-    from profiler.sweep import session
+    from profiler.sweep.recorded import recorded
 
     chosen(format_, "--format", formats("rows", "data"))
     on = on_board(board)
@@ -434,7 +435,7 @@ def reconcile(
             listed = ", ".join(beside)
             raise UsageError(f"--from FILE reads all values from FILE: leave out {listed}")
         import_own(own)
-        records, problems = session.recorded([source], complain, without=STATES)
+        records, problems = recorded([source], complain, without=STATES)
         told(problems)
     elif own:
         raise UsageError("--own needs --from FILE.jsonl: add --from, or leave out --own")

@@ -115,7 +115,7 @@ def plot(
     from profiler.plots.drawing import FORMATS, shortened, write
     from profiler.plots.kinds import KINDS, OfMixers, OfRecords
     from profiler.plots.measured import PlotSelection
-    from profiler.sweep.session import recorded
+    from profiler.sweep.recorded import recorded
 
     if output is None:
         raise UsageError("plot draws into a file: name one, such as -o figure.svg")

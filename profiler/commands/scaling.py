@@ -56,7 +56,7 @@ def scaling(
     from profiler.records.measurement import OF_CALLS, STATES
     from profiler.scaling.growth import scalings
     from profiler.scaling.report import document
-    from profiler.sweep.session import recorded
+    from profiler.sweep.recorded import recorded
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
     no_source(output, files)

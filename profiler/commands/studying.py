@@ -128,7 +128,7 @@ def written(
     """Print the page of a file's records, or write the page to a file. Raises Failed: a line of the
     file is no record."""
     no_source(page, [source])
-    from profiler.sweep.session import recorded
+    from profiler.sweep.recorded import recorded
 
     records, problems = recorded([source], complain)
     told(problems)

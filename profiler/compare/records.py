@@ -43,7 +43,6 @@ from profiler.compare.verdict import (
     signed_rank_p,
     too_few,
 )
-from profiler.host.environment import environment_differences
 from profiler.meters.energy.protocol import SYSTEMATIC
 from profiler.meters.intervals import (
     block_medians,
@@ -52,6 +51,7 @@ from profiler.meters.intervals import (
     no_interval,
     processes_in,
 )
+from profiler.records.environments import environment_differences
 from profiler.records.grades import (
     BUSY,
     ONE_THREAD,
@@ -65,7 +65,7 @@ from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words
-from profiler.sweep.session import recorded
+from profiler.sweep.recorded import recorded
 
 Key = tuple[str, str, str, str, str, str, str, str, int]
 """Mixer, implementation, form, sizes, dtype, phase, kind of device, options with the seed, and the

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from profiler.host.environment import BOARDS, WHOLE, flat
+from profiler.records.environments import BOARDS, WHOLE, flat
 from profiler.records.measurement import Measurement, readings_of
 from profiler.records.reading import Reading
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from costmodel.report.document import Document, Paragraph, Strong
 from costmodel.symbolic.sizes import in_order
-from profiler.host.environment import environment_differences
 from profiler.host.machine_groups import Group, machine_groups
 from profiler.meters.intervals import CONFIDENCE, processes_in
+from profiler.records.environments import environment_differences
 from profiler.records.grades import QUIET, grade_of, undisturbed
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import LATENCIES

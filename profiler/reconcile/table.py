@@ -43,8 +43,7 @@ from profiler.host.machine_groups import machine_groups
 from profiler.records.grades import QUIET, grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED, QUANTITIES, MeasuredQuantity
-from profiler.records.words import PHASES, options_words
-from profiler.run.plain import without_equations
+from profiler.records.words import PHASES, options_words, without_equations
 from profiler.run.report import measured, named
 
 READ: Mapping[str, MeasuredQuantity] = {

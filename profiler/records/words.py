@@ -91,3 +91,11 @@ def signed_words(counts: Mapping[str, int]) -> str:
     '+12 mul, -3,000 add'
     """
     return ", ".join(f"{number:+,} {name}" for name, number in counts.items())
+
+
+def without_equations(name: str) -> str:
+    """Why a module cannot be compared with theory, and which commands serve instead."""
+    return (
+        f"{name} has no equations to compare with: `costmodel trace {name} --over l,d` counts it "
+        f"as formulas, and --impl {name} measures it as an implementation of a mixer"
+    )

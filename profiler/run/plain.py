@@ -55,14 +55,6 @@ BACKEND = "fused"
 dispatched."""
 
 
-def without_equations(name: str) -> str:
-    """Why a module cannot be compared with theory, and which commands serve instead."""
-    return (
-        f"{name} has no equations to compare with: `costmodel trace {name} --over l,d` counts it "
-        f"as formulas, and --impl {name} measures it as an implementation of a mixer"
-    )
-
-
 @dataclass(frozen=True)
 class PlainModule:
     """A module without equations, given by the class or function that makes it."""

@@ -22,7 +22,8 @@ from profiler.meters.energy.protocol import EnergyLimits
 from profiler.modules.registry import Implementation, implementations
 from profiler.proofs.equality import module_equals, step_equals
 from profiler.records.reading import MeasureError
-from profiler.run.plain import PlainModule, without_equations
+from profiler.records.words import without_equations
+from profiler.run.plain import PlainModule
 from profiler.run.request import OF_ENERGY, Request
 from profiler.run.subject import Measurable, Named, measurable, subject
 

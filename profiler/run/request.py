@@ -12,7 +12,8 @@ from profiler.meters.energy.protocol import EnergyLimits
 from profiler.modules.registry import Implementation
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.run.plain import PlainModule, without_equations
+from profiler.records.words import without_equations
+from profiler.run.plain import PlainModule
 from profiler.run.subject import Measurable
 
 

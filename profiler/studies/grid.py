@@ -23,6 +23,7 @@ from costmodel.report.document import Document
 from costmodel.symbolic.piecewise import Exact
 from profiler.counting.dispatch import count_dispatch
 from profiler.modules.described import description_of
+from profiler.records.keys import key_of
 from profiler.records.measurement import Measurement
 from profiler.records.words import PHASES, sizes_words
 from profiler.run.plan import Plan, requests
@@ -44,7 +45,7 @@ from profiler.studies.study import (
 )
 from profiler.sweep import order
 from profiler.sweep.joined import joined
-from profiler.sweep.points import Block, key_of
+from profiler.sweep.points import Block
 
 LAUNCHES = 100_000
 """The limit of launches per call; calls above it are left out (a GPU launch takes some 10 us)."""

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from costmodel.symbolic.sizes import LETTERS, in_order
-from profiler.host.environment import environment_differences
 from profiler.meters.intervals import over_processes
+from profiler.records.environments import environment_differences
+from profiler.records.keys import in_turns, key_of
 from profiler.records.measurement import REASON, Measurement
-from profiler.sweep.points import in_turns, key_of
 
 
 def process_of(record: Measurement) -> int:

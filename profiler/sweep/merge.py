@@ -10,10 +10,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from profiler.host.environment import VARYING, environment_differences
+from profiler.records.environments import VARYING, environment_differences
+from profiler.records.keys import in_turns, key_of
 from profiler.records.measurement import Measurement, Share
 from profiler.records.store import Line, StoreError, lines, numbered
-from profiler.sweep.points import in_turns, key_of
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,16 @@
 """The points of a sweep, and the keys that identify them.
 
 A *point* is one request in one round, measured by one process. A *plan* is one run of a command
-whose every point several processes measure. A *comparison in turns* (`costmodel compare`) visits
-its candidates alternately, so that its records are of no point.
+whose every point several processes measure.
 """
 
 from __future__ import annotations
 
-import json
-import posixpath
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from costmodel.program.phases import phase_name
-from profiler.records.measurement import Measurement
+from profiler.records.keys import canonical
 from profiler.run.request import Request, form_of, options_of
 
 
@@ -85,70 +80,3 @@ class Block:
     def process(self) -> int:
         """The number of the process of the plan that measures the block."""
         return self.points[0].process if self.points else 0
-
-
-def in_turns(record: Measurement) -> bool:
-    """Whether a record is of a comparison in turns, which is no point of a sweep."""
-    latency = record.readings.get("latency")
-    details = {} if latency is None else latency.details
-    return "comparison" in record.sweep or "comparison" in details
-
-
-def key_of(record: Measurement) -> str:
-    """The text that identifies the point of a record, equal to the key of the planned point; the
-    round is 0 if no sweep took the record."""
-    return canonical(
-        mixer=record.mixer,
-        implementation=record.implementation,
-        form=record.form,
-        sizes=record.sizes,
-        dtype=record.dtype,
-        phase=record.phase,
-        device=record.device,
-        options=record.options,
-        seed=record.counts.get("seed", 0),
-        round_=record.round,
-        process=record.sweep.get("process", 0),
-    )
-
-
-def canonical(
-    *,
-    mixer: str,
-    implementation: str,
-    form: str,
-    sizes: Mapping[str, int],
-    dtype: str,
-    phase: str,
-    device: str,
-    options: Mapping[str, Any],
-    seed: int,
-    round_: int,
-    process: int,
-) -> str:
-    """The key that identifies a measurement point, as one line of JSON: a planned point and its
-    record get the same text. Of the device only the kind: boards of one machine are alike."""
-    named = {
-        "mixer": spelled(mixer),
-        "implementation": spelled(implementation),
-        "form": form,
-        "sizes": dict(sizes),
-        "dtype": dtype,
-        "phase": phase_name(phase),
-        "device": device.partition(":")[0],
-        "options": dict(options),
-        "seed": seed,
-        "round": round_,
-        "process": process,
-    }
-    return json.dumps(named, sort_keys=True, separators=(",", ":"))
-
-
-def spelled(name: str) -> str:
-    """The name, with a normalised path if it is FILE.py:NAME.
-
-    >>> spelled("./mine/../mine/a.py:decay+bias"), spelled("she")
-    ('mine/a.py:decay+bias', 'she')
-    """
-    path, colon, own = name.rpartition(":")
-    return f"{posixpath.normpath(path)}:{own}" if colon and path.endswith(".py") else name

@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.host.environment import environment_differences
+from profiler.records.environments import environment_differences
+from profiler.records.keys import in_turns, key_of
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.store import (
     BEGINNING,
@@ -24,7 +25,7 @@ from profiler.records.store import (
     write_line,
 )
 from profiler.sweep.failures import REPEATS
-from profiler.sweep.points import Block, Point, in_turns, key_of
+from profiler.sweep.points import Block, Point
 
 MEASURED = "measured"
 

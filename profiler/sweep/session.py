@@ -18,17 +18,18 @@ from msgspec import structs
 
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.grades import INTERRUPTED, undisturbed
-from profiler.records.measurement import Measurement, Share, new_id
-from profiler.records.store import StoreError, append, read
+from profiler.records.keys import key_of
+from profiler.records.measurement import Measurement, new_id
+from profiler.records.store import append
 from profiler.run.measure import count, measure
 from profiler.run.request import Request
 from profiler.sweep.failures import (
     Failure,
     failed_record,
 )
-from profiler.sweep.joined import joined, settled
+from profiler.sweep.joined import joined
 from profiler.sweep.order import shuffled
-from profiler.sweep.points import Block, Point, key_of
+from profiler.sweep.points import Block, Point
 from profiler.sweep.results import Results, writable
 from profiler.sweep.workers import Note, Outcome, Outcomes, Team, Worker, here
 
@@ -270,53 +271,3 @@ def collect(
             keep(outcome)
             done += 1
     progress(points, points, "done")
-
-
-def recorded(
-    paths: Sequence[Path],
-    tell: Callable[[str], object] = lambda sentence: None,
-    *,
-    every: bool = False,
-    without: Sequence[str] = (),
-) -> tuple[list[Measurement], list[str]]:
-    """Read the records of results files, joined over the processes of each file, and a sentence for
-    each line that is no record. Numbers are kept in arrays; details of readings, counters and facts
-    of the environment that `without` names are left out.
-
-    Failures of points that were measured, or failed again later, in the same file are left out,
-    unless `every`. A record that occurs more than once, in any file, counts once. `tell` receives
-    remarks on duplicates, on such failures, and on truncated lines of continued files.
-
-    Raises:
-        StoreError: a file cannot be read, or holds no record at all.
-    """
-    found: list[Measurement] = []
-    problems: list[str] = []
-    seen: set[str] = set()
-    share = Share()
-    for path in paths:
-        remarks: list[str] = []
-        records, unread = read(path, remarks.append, lambda record: record.compact(without, share))
-        if not records:
-            detail = "".join(f": {said}" for said in [*unread, *remarks][:1])
-            raise StoreError(f"{path} holds no measurement{detail}")
-        new: list[Measurement] = []
-        for record in records:
-            if record.id not in seen:
-                seen.add(record.id)
-                new.append(record)
-        if again := len(records) - len(new):
-            remarks.append(
-                f"{again:,} of {len(records):,} records were read before: they count once"
-            )
-        points = joined(new)
-        kept = points if every else settled(points)
-        if older := len(points) - len(kept):
-            remarks.append(
-                f"{older:,} of {len(points):,} records are failures of points with a newer record"
-            )
-        found += kept
-        problems += [f"{path}: {sentence}" for sentence in unread]
-        for sentence in remarks:
-            tell(f"{path}: {sentence}")
-    return found, problems

@@ -18,15 +18,9 @@ import torch
 
 from profiler.host import environment as described
 from profiler.host.device import on_device
-from profiler.host.environment import (
-    CHECKOUT,
-    cuda_facts,
-    environment,
-    environment_differences,
-    flat,
-    git_revision,
-)
+from profiler.host.environment import CHECKOUT, cuda_facts, environment, git_revision
 from profiler.meters.nvml import IDENTITY, STATE, Board
+from profiler.records.environments import environment_differences, flat
 
 FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
 

@@ -23,7 +23,7 @@ from profiler.counting.dispatch import count_dispatch
 from profiler.reconcile.ladder import ladders
 from profiler.reconcile.predicted import predicted_s, step_of, steps
 from profiler.records.store import append
-from profiler.sweep.session import recorded
+from profiler.sweep.recorded import recorded
 from tests import printing
 from tests.growing import with_rates
 from tests.recorded import ATTENTION, UNTIMED

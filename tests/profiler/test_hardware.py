@@ -32,7 +32,7 @@ from profiler.run import hardware_counters, measure as measuring
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.measure import measure
 from profiler.run.request import Request, request_json
-from profiler.sweep.session import recorded as records_of
+from profiler.sweep.recorded import recorded as records_of
 from tests.fake_devices import refused
 from tests.ncu import OPCODES, READ, SASS, TF32, WRITE, XU, kernel, runs, stand_in
 from tests.profiler.test_host import host

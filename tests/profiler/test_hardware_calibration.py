@@ -25,7 +25,7 @@ from profiler.hardware.counts import calibration, runs_of
 from profiler.hardware.metrics import CHIPS
 from profiler.hardware.ncu import Ran
 from profiler.hardware.ncu_csv import kernels
-from profiler.sweep.session import recorded
+from profiler.sweep.recorded import recorded
 from tests import ncu
 from tests.ncu import (
     BF16,

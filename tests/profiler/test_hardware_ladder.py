@@ -29,7 +29,7 @@ from profiler.run import measure as measure_file
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.lower_bounds import BELOW, flagged, readings_below
 from profiler.run.measure import measure
-from profiler.sweep.session import recorded
+from profiler.sweep.recorded import recorded
 from tests import printing
 from tests.ncu import READ, SASS, WRITE, XU, calibrating, each, kernel, stand_in
 from tests.printing import statement

@@ -13,6 +13,7 @@ import torch
 import cli
 from costmodel.commands.streams import FAILED
 from profiler.counting.operations import Operations
+from profiler.records.keys import key_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append, read
@@ -25,7 +26,7 @@ from profiler.run.request import Request, request_json
 from profiler.run.subject import measurable, subject
 from profiler.scaling.derived import OPERATIONS, Predictions
 from profiler.scaling.series import series_of
-from profiler.sweep.points import Point, key_of
+from profiler.sweep.points import Point
 from tests.sweeping import record_of
 from tests.typed import Capture, printed, refused
 

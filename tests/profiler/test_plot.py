@@ -24,7 +24,7 @@ from profiler.plots.picture import Axis, Line, Panel, Picture
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import append
-from profiler.sweep.session import recorded
+from profiler.sweep.recorded import recorded
 from tests.growing import along_l, record, with_rates
 from tests.recorded import RUNS
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cli
-from profiler.host.environment import environment_differences
+from profiler.records.environments import environment_differences
 from profiler.records.store import read
 from profiler.run import measure as measuring, prepare as preparing
 from profiler.run.measure import measure

@@ -10,7 +10,7 @@ from costmodel.data import data_dir
 from costmodel.networks.presets import presets
 from profiler.reconcile.ladder import ladders
 from profiler.run.caveats import idleness
-from profiler.sweep.session import recorded
+from profiler.sweep.recorded import recorded
 from tests.recorded import RUNS
 
 FILES = [RUNS, *sorted(data_dir("measured").glob("*/*.jsonl"))]

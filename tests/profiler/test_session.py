@@ -26,7 +26,8 @@ from profiler.records.store import StoreError, append, read
 from profiler.run.plan import implementation_of
 from profiler.run.request import Request
 from profiler.sweep import session
-from profiler.sweep.session import recorded as records_of, run
+from profiler.sweep.recorded import recorded as records_of
+from profiler.sweep.session import run
 from tests.printing import printed
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, recorded
 from tests.user_mixers import written

@@ -29,8 +29,9 @@ from profiler.sweep import order, session
 from profiler.sweep.failures import MEMORY, Failure, failed_record
 from profiler.sweep.joined import joined
 from profiler.sweep.points import Point
+from profiler.sweep.recorded import recorded as records_of
 from profiler.sweep.results import Results
-from profiler.sweep.session import recorded as records_of, run, sweep
+from profiler.sweep.session import run, sweep
 from tests.ladders import theory
 from tests.printing import statement
 from tests.recorded import ATTENTION

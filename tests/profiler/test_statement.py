@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.host.environment import environment_differences
 from profiler.host.machine_groups import machine_groups
 from profiler.host.statement import OUTSIDE, document
+from profiler.records.environments import environment_differences
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.sweep.session import recorded as records_of
+from profiler.sweep.recorded import recorded as records_of
 from tests.printing import printed, statement
 from tests.recorded import ATTENTION, LAUNCH_BOUND, RUNS, UNTIMED, latency
 

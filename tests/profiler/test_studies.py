@@ -38,7 +38,7 @@ from profiler.studies.study import Manner, StudyError, grouped
 from profiler.studies.training import latest, step_operations
 from profiler.studies.training_rounds import Step, Training
 from profiler.sweep.failures import MEMORY
-from profiler.sweep.session import recorded as records_of
+from profiler.sweep.recorded import recorded as records_of
 from tests.fake_devices import ScriptedWatch
 from tests.growing import ENVIRONMENT, NO_ENERGY, along_l, joules, record
 from tests.printing import printed

@@ -16,13 +16,13 @@ import cli
 from costmodel.report.formats import formats
 from profiler.commands import sweeping as command
 from profiler.reconcile import ladder
+from profiler.records.keys import key_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import StoreError, append, read
 from profiler.run.request import Request
 from profiler.sweep import session
 from profiler.sweep.failures import DISTURBED, FAILED, MEMORY, REFUSED, Failure, failed_record
-from profiler.sweep.points import key_of
 from profiler.sweep.results import Results
 from tests import sweeping
 from tests.sweeping import Thread, grid, keys_in, measure, one_worker, points_of, record_of

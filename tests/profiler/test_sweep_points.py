@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from profiler.modules import implementations
+from profiler.records.keys import key_of
 from profiler.records.reading import MeasureError
 from profiler.run.plan import request_of
 from profiler.run.request import Request, options_of, request_json
-from profiler.sweep.points import Point, key_of
+from profiler.sweep.points import Point
 from tests.sweeping import record_of, request
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.keys import key_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import read
@@ -23,7 +24,7 @@ from profiler.sweep import order, session
 from profiler.sweep.child import Measuring, printable, setup
 from profiler.sweep.devices import Device, devices, recovered
 from profiler.sweep.failures import DIED, FAULT, MEMORY, Failure
-from profiler.sweep.points import Point, key_of
+from profiler.sweep.points import Point
 from profiler.sweep.processes import Child, processes, unpacked
 from profiler.sweep.results import Results
 from tests import sweeping

@@ -19,8 +19,8 @@ from profiler.sweep.failures import (
     failed_record,
 )
 from profiler.sweep.points import Point
+from profiler.sweep.recorded import recorded
 from profiler.sweep.results import MEASURED, Results
-from profiler.sweep.session import recorded
 from tests.sweeping import ENVIRONMENT, grid, keys_in, points_of, record_of, request
 
 
