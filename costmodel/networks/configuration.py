@@ -118,9 +118,17 @@ class Configuration:
 
     def with_class(self) -> Configuration:
         """The configuration with the defaults and spellings of transformers' class of its type, as
-        recorded in tables/transformers."""
+        recorded in tables/transformers; ModelError if two spellings of a field say different
+        values."""
         found = read_data(data_dir("transformers") / "defaults.json")[self.fields["model_type"]]
         self.spellings, self.older = found["spellings"], frozenset(found["older"])
+        for name, own in self.spellings.items():
+            one, two = self.fields.get(name), self.fields.get(own)
+            if None not in (one, two) and one != two:
+                raise self.refused(
+                    f"{name} = {one!r} and {own} = {two!r} are one field of the class: leave out "
+                    "one of the two"
+                )
         return self.with_defaults(found["defaults"])
 
     def inside(
@@ -219,6 +227,20 @@ class Configuration:
         any other value."""
         # a size of 0 would be refused
         return 0 if self.get(*names) == 0 else self.size_or_none(*names) or 0
+
+    def positive(self, name: str) -> float:
+        """The positive number in a field; ModelError for any other value."""
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            raise self.refused(f"'{name}' must be a positive number, got {value!r}")
+        return value
+
+    def listing(self, name: str) -> list[Any] | None:
+        """The list in a field; None if it is missing or null, ModelError for any other value."""
+        value = self.get(name)
+        if not isinstance(value, list | tuple | None):
+            raise self.refused(f"'{name}' must be a list, got {value!r}")
+        return None if value is None else [*value]
 
     def switch(self, name: str, usual: bool | None = None) -> bool:
         """The value of a field that is true or false; `usual` if it is not given and the class has

@@ -301,7 +301,12 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "window_size": (3,),
     },
     "gptj": {"n_embd": (96,), "n_head": (4, 8), "rotary_dim": (2, 4)},
-    "kimi_linear": {**LATENT, "num_hidden_layers": (5, 6), "num_experts_per_token": (1, 2)},
+    "kimi_linear": {
+        **LATENT,
+        "num_hidden_layers": (5, 6),
+        "num_experts_per_token": (1, 2),
+        "num_experts_per_tok": (),
+    },
     "jamba": {
         "mamba_expand": (2, 3),
         "mamba_dt_rank": ("auto", 5),

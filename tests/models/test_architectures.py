@@ -364,6 +364,27 @@ REFUSED = [
      "num_attention_heads_per_layer = [48, 24] is not read: expected num_attention_heads for each"),
     ({"model_type": "mllama_text_model", "cross_attention_layers": ["3"]},
      "'cross_attention_layers' must list numbers of layers, got ['3']"),
+    ({"model_type": "helium", "head_dim": 16}, "20 heads of width 16 are not as wide as a row of "),
+    ({"model_type": "electra", "num_attention_heads": 3}, "3 heads of width 85 are not as wide as"),
+    *(({"model_type": kind, "num_attention_heads": 8, "hidden_size": 50}, "8 heads of width 6 are ")
+      for kind in ("albert", "roformer", "ctrl", "dbrx", "gpt_neox_japanese", "olmoe")),
+    ({"model_type": "jamba", "num_experts": 3, "num_local_experts": 4},
+     "num_local_experts = 4 and num_experts = 3 are one field of the class: leave out one"),
+    ({"model_type": "jamba", "num_experts": 3, "num_local_experts": 4},
+     "num_local_experts = 4 and num_experts = 3 are one field of the class: leave out one"),
+    ({"model_type": "nemotron_h", "layers_block_type": 7}, "must name the kind of each layer, got"),
+    ({"model_type": "gemma3n_text", "hidden_size_per_layer_input": 0}, "must be a positive int"),
+    ({"model_type": "longcat_flash", "qk_head_dim": 7}, "qk_head_dim = 7 differs from what other"),
+    ({"model_type": "aria_text", "moe_num_shared_experts": 0, "mlp_bias": True},
+     "mlp_bias without shared experts is not read"),
+    *(({"model_type": kind, name: 7}, f"'{name}' must be a list, got 7") for kind, name in (
+        ("smollm3", "no_rope_layers"), ("lfm2", "full_attn_idxs"), ("llama4_text", "moe_layers"),
+        ("llama4_text", "no_rope_layers"), ("mellum", "mlp_layer_types"),
+        ("qwen3_moe", "mlp_only_layers"), ("bamba", "attn_layer_indices"))),
+    ({"model_type": "llama4_text", "no_rope_layers": [1]}, "must say 0 or 1 for each of 48 layers"),
+    *(({"model_type": kind, name: "x"}, f"'{name}' must be a positive") for kind, name in (
+        ("deepseek_v3", "first_k_dense_replace"), ("qwen3_moe", "decoder_sparse_step"),
+        ("ernie4_5_moe", "moe_layer_end_index"), ("lfm2", "block_ffn_dim_multiplier"))),
     ({"model_type": "minimax_m3_vl_text", "sparse_attention_config": {
         "sparse_attention_freq": [0, 1]}}, "some layers have an indexer that chooses keys"),
     ({"model_type": "recurrent_gemma", "lru_width": 7}, "10 heads do not divide the 7 channels of"),
@@ -589,6 +610,12 @@ def test_a_configuration_is_read_in_python_by_its_path_or_its_fields(tmp_path: P
             networks.model(wrong)  # type: ignore[arg-type]  # the wrong kind
     with pytest.raises(ModelError, match="gpt-2: ignore is about fields of a configuration"):
         networks.model("gpt-2", ignore=("odd",))
+
+
+def test_the_class_of_xlstm_ties_no_head(tmp_path: Path) -> None:
+    one, two = (read(tmp_path, {"model_type": "xlstm", "tie_word_embeddings": tied})
+                for tied in (True, False))  # fmt: skip
+    assert one.parameters().at() == two.parameters().at()
 
 
 def test_full_attention_of_minimax_is_masked_by_the_width_of_a_window(tmp_path: Path) -> None:

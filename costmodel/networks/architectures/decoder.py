@@ -133,6 +133,13 @@ def conv_bias(c: Configuration, name: str) -> tuple[str, ...]:
     return () if c.switch(name, usual=True) else ("no-conv-bias",)
 
 
+def square(c: Configuration) -> str:
+    """A sentence on why a configuration is refused whose class maps as many channels as a row has
+    back from the heads, "" if these are as many."""
+    n, h, d = c.size("num_attention_heads"), head_width(c), c.size("hidden_size")
+    return "" if n * h == d else f"{n} heads of width {h} are not as wide as a row of {d} channels"
+
+
 def map_biases(c: Configuration, name: str, out: str = "") -> tuple[str, ...]:
     """The options of Mamba and Mamba-2 for the field `name`, which says whether all maps of rows
     have biases, or with the name of a field `out` all but the map out."""
@@ -214,19 +221,18 @@ def sparse(c: Configuration, layers: int, first: int = 0) -> list[bool]:
     else every layer, or each `decoder_sparse_step`-th one, without those listed in
     `mlp_only_layers` and without the first ones, `first_k_dense_replace` or else `first`. Of these
     fields the class of the model reads some; any other must say the same."""
-
-    def of_class(*names: str) -> Any:
-        """The value of the field that has one of these names in the class."""
-        known = c.of_class(*names)
-        return c.get(*known) if known else None
-
-    step, dense = of_class("decoder_sparse_step") or 1, of_class("mlp_only_layers") or ()
-    given = of_class("first_k_dense_replace", "num_dense_layers")
-    begin = first if given is None else given
-    listed = of_class("mlp_layer_types")
+    step, dense, listed = 1, list[Any](), None
+    if c.of_class("decoder_sparse_step"):
+        step = c.number("decoder_sparse_step") or 1
+    if c.of_class("mlp_only_layers"):
+        dense = c.listing("mlp_only_layers") or []
+    if c.of_class("mlp_layer_types"):
+        listed = c.listing("mlp_layer_types")
+    names = c.of_class("first_k_dense_replace", "num_dense_layers")
+    begin = c.number(*names) if names and c.get(*names) is not None else first
     if listed is None:
         found = [k >= begin and k not in dense and (k + 1) % step == 0 for k in range(layers)]
-    elif len(listed) != layers or {*listed} - {"dense", "sparse"}:
+    elif len(listed) != layers or any(kind not in ("dense", "sparse") for kind in listed):
         raise c.refused(f"'mlp_layer_types' must say dense or sparse for each of {layers} layers")
     else:
         found = [kind == "sparse" for kind in listed]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from costmodel.networks import parts
-from costmodel.networks.architectures.decoder import part
+from costmodel.networks.architectures.decoder import part, square
 from costmodel.networks.architectures.plain import FULL, NEAR, Plain, Transform
 from costmodel.networks.blocks import Block, Use
 from costmodel.networks.configuration import Configuration
@@ -102,6 +102,12 @@ def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
     return Block(layer.name, (*others, *made)), number * (len({*map(str, languages)}) - 1)
 
 
+def _halved(c: Configuration) -> str:
+    """Check the width of a window that the class of ModernBERT's decoder saves."""
+    c.agree(sliding_window=c.size("local_attention") // 2)
+    return ""
+
+
 ENCODER_ROWS: Mapping[str, Plain] = {
     "albert": Plain(
         **LIKE_BERT | {
@@ -110,7 +116,7 @@ ENCODER_ROWS: Mapping[str, Plain] = {
             "fixed": {"inner_group_num": (1,), **ABSOLUTE, **TIED},
         },
         name="Albert", positions="learned", segments="type_vocab_size",
-        narrow="embedding_size", widened=True, transform=Transform(), pooler=True,
+        narrow="embedding_size", widened=True, transform=Transform(), pooler=True, check=square,
         groups="num_hidden_groups",
     ),
     "bert-generation": Plain(
@@ -144,6 +150,7 @@ ENCODER_ROWS: Mapping[str, Plain] = {
         },
         name="Electra", more=("ForCausalLM",), detects=True, positions="learned",
         segments="type_vocab_size", narrow="embedding_size", transform=Transform(activation="gelu"),
+        check=square,
     ),
     "modernbert": Plain(
         **MODERN_BERT, name="ModernBert", kind="encoder", head_class="ForMaskedLM",
@@ -151,6 +158,7 @@ ENCODER_ROWS: Mapping[str, Plain] = {
     ),
     "modernbert-decoder": Plain(
         **MODERN_BERT, name="ModernBertDecoder", window=lambda c: c.size("local_attention") // 2,
+        check=_halved,
     ),
     "rembert": Plain(
         **LIKE_BERT, name="RemBert", more=("ForCausalLM",), positions="learned",
@@ -171,7 +179,7 @@ ENCODER_ROWS: Mapping[str, Plain] = {
             "turned": "rotary-pairs", "fixed": {**ABSOLUTE, **TIED, "rotary_value": (False,)},
         },
         name="RoFormer", more=("ForCausalLM",), angles=True, segments="type_vocab_size",
-        narrow="embedding_size", transform=Transform(),
+        narrow="embedding_size", transform=Transform(), check=square,
     ),
     "xlm": Plain(
         **LIKE_BERT | {

@@ -96,6 +96,7 @@ def read_3n(c: Configuration) -> Description:
     _refuse_rotary(c)
     makers = _makers(c, kinds, number - shared) if shared else {}
     S, at = c.size("altup_num_inputs"), c.number("altup_active_idx") + 1  # stream 1 is the first
+    c.size("hidden_size_per_layer_input")  # 0 is refused
     if S < 2 or at > S:
         raise c.refused(f"stream {at - 1} cannot be active: there are {S}, at least 2 are read")
     act, norm = c.activation("hidden_activation"), parts.rms_norm()

@@ -63,7 +63,7 @@ def read(c: Configuration) -> Description:
         use_pos_enc=True,
     )
     turned, _ = rotary(c)
-    listed = c.get("full_attn_idxs")
+    listed = c.listing("full_attn_idxs")
     there = range(number) if listed is None else listed
     kinds = layer_kinds(c, number, lambda k: KINDS[k not in there], KINDS)
     made = {
@@ -79,7 +79,8 @@ def _width(c: Configuration) -> int:
     """The width of the gated FFNs: what the field says; if `block_auto_adjust_ff_dim`, two thirds
     of that, times a factor and rounded up to a multiple if the factor is given."""
     width = c.size("block_ff_dim", "intermediate_size")
-    factor, multiple = c.get("block_ffn_dim_multiplier"), c.size("block_multiple_of")
+    name, multiple = "block_ffn_dim_multiplier", c.size("block_multiple_of")
+    factor = None if c.get(name) is None else c.positive(name)
     if not c.switch("block_auto_adjust_ff_dim"):
         return width
     width = int(2 * width / 3)

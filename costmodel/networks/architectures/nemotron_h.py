@@ -151,7 +151,8 @@ def _kinds(c: Configuration) -> list[str]:
             )
         found = [KINDS[letter] for letter in pattern or "ME*-"]
     else:
-        known = [*KINDS.values()]
-        found = c.layer_types(len(listed), known, listed, "layers_block_type") or []
+        if not isinstance(listed, list) or not listed:
+            raise c.refused(f"'layers_block_type' must name the kind of each layer, got {listed!r}")
+        found = c.layer_types(len(listed), [*KINDS.values()], listed, "layers_block_type") or []
     c.agree(num_hidden_layers=len(found))
     return found

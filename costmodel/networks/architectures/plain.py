@@ -128,6 +128,8 @@ class Experts:
         shared = self.shared
         if shared == "plain" and _switched(c, "mlp_bias"):
             shared = "biased"
+            if c.get("moe_num_shared_experts") == 0:
+                raise c.refused("mlp_bias without shared experts is not read: the class keeps one")
         found = mixture(
             c, routing, c.size(self.width), shared=shared, copies=self.copies,
             clamped=self.clamped, biased=self.biased, correction=self.correction,
@@ -149,7 +151,8 @@ def latent(c: Configuration, *options: str) -> Use:
     them. The class reads no number of heads of keys, and sets `head_dim` and `qk_head_dim`."""
     rotary(c)  # refuses parameters that are not known here
     biased = ("bias",) if c.switch("attention_bias", False) else ()
-    c.fields_read.update(("num_key_value_heads", "rope_interleave", "head_dim", "qk_head_dim"))
+    c.fields_read.update(("num_key_value_heads", "rope_interleave", "head_dim"))
+    c.agree(qk_head_dim=c.size("qk_nope_head_dim") + c.size("qk_rope_head_dim"))
     queries = c.size_or_none("q_lora_rank")
     found = mixer(
         "mla",

@@ -24,6 +24,7 @@ from costmodel.networks.architectures.decoder import (
     part,
     rotary,
     sparse,
+    square,
 )
 from costmodel.networks.architectures.equations import expert_attention
 from costmodel.networks.architectures.plain import (
@@ -154,8 +155,9 @@ def _flint(c: Configuration, k: int, number: int) -> str:
 def _ernie(c: Configuration, number: int) -> list[bool]:
     """Whether each of `number` layers has experts: each `moe_layer_interval`-th one from layer
     `moe_layer_start_index` to `moe_layer_end_index`, counted from 0; -1 is the last layer."""
-    last, begin = c.get("moe_layer_end_index"), c.get("moe_layer_start_index")
-    last, step = number - 1 if last == -1 else last, c.size("moe_layer_interval")
+    begin, step = c.number("moe_layer_start_index"), c.size("moe_layer_interval")
+    to_last = c.get("moe_layer_end_index") == -1
+    last = number - 1 if to_last else c.number("moe_layer_end_index")
     return [begin <= k <= last and (k + 1) % step == 0 for k in range(number)]
 
 
@@ -174,7 +176,7 @@ def _mamba_2(c: Configuration) -> Use:
 
 
 def _bamba(c: Configuration, k: int, number: int) -> str:
-    return FULL if k in (c.get("attn_layer_indices") or ()) else LINEAR
+    return FULL if k in (c.listing("attn_layer_indices") or ()) else LINEAR
 
 
 def _mamba(c: Configuration) -> Use:
@@ -304,7 +306,7 @@ def _rg_lru(c: Configuration) -> Use:
 
 
 def _recurrent(c: Configuration, k: int, number: int) -> str:
-    types = c.get("block_types")
+    types = c.listing("block_types") or ("recurrent",)
     return NEAR if types[k % len(types)] == "attention" else LINEAR
 
 
@@ -456,7 +458,10 @@ def _neo(c: Configuration, k: int, number: int) -> str:
 def _turned(c: Configuration, number: int) -> list[bool]:
     """Whether each layer of Llama 4 has rotary embedding."""
     every = c.size("no_rope_layer_interval")
-    return [*map(bool, c.get("no_rope_layers") or ((k + 1) % every for k in range(number)))]
+    turns = c.listing("no_rope_layers") or [(k + 1) % every for k in range(number)]
+    if len(turns) != number:
+        raise c.refused(f"'no_rope_layers' must say 0 or 1 for each of {number} layers")
+    return [*map(bool, turns)]
 
 
 def _llama_4(c: Configuration) -> str:
@@ -470,7 +475,7 @@ def _llama_4(c: Configuration) -> str:
 
 
 def _llama_4_experts(c: Configuration, number: int) -> list[bool]:
-    step, listed = c.size("interleave_moe_layer_step"), c.get("moe_layers")
+    step, listed = c.size("interleave_moe_layer_step"), c.listing("moe_layers")
     return [k in listed if listed is not None else (k + 1) % step == 0 for k in range(number)]
 
 
@@ -480,7 +485,7 @@ SUM_SCALED = "a constant multiplies the weights of experts, where the class mult
 def _indexed(c: Configuration) -> str:
     """A sentence on why a configuration of MiniMax-M3 is refused, "" if it is read."""
     older = c.get("sparse_attention_config") or {}
-    listed = c.get("layer_types") or older.get("sparse_attention_freq") or ()
+    listed = c.listing("layer_types") or older.get("sparse_attention_freq") or ()
     if any(kind not in (0, FULL) for kind in listed):
         return (
             "some layers have an indexer that chooses keys (minimax_m3_sparse), and no part of a "
@@ -494,17 +499,9 @@ def _unlike_opt(c: Configuration) -> str:
     return "" if e in (None, d) else f"rows of the embedding are {e} wide, not {d}"
 
 
-def _positive(c: Configuration, name: str) -> float:
-    """The positive number in a field; ModelError for any other value."""
-    value = c.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        raise c.refused(f"'{name}' must be a positive number, got {value!r}")
-    return value
-
-
 def _factor(c: Configuration, name: str) -> int:
     """The channels of a row times the factor in a field, rounded down."""
-    return int(c.size("hidden_size") * _positive(c, name))
+    return int(c.size("hidden_size") * c.positive(name))
 
 
 def _mlstm(c: Configuration) -> Use:
@@ -517,7 +514,7 @@ def _mlstm(c: Configuration) -> Use:
 
 def _rounded(c: Configuration) -> int:
     """The width of the FFN of xLSTM, rounded up to a multiple."""
-    multiple, factor = c.size("ffn_round_up_to_multiple_of"), _positive(c, "ffn_proj_factor")
+    multiple, factor = c.size("ffn_round_up_to_multiple_of"), c.positive("ffn_proj_factor")
     return int((c.size("hidden_size") * factor + multiple - 1) // multiple * multiple)
 
 
@@ -625,7 +622,7 @@ ROWS: Mapping[str, Plain] = {
     "ctrl": Plain(
         name="CTRL", head_class="LMHeadModel", norm="layer", options=("bias",), turned="",
         ffn="plain", ffn_bias=True, width="dff", activation="relu", positions="sinusoidal",
-        scaled=True, head_bias=True, dropout="resid_pdrop embd_pdrop",
+        scaled=True, head_bias=True, dropout="resid_pdrop embd_pdrop", check=square,
     ),
     "git": Plain(
         name="Git", norm="layer", place="after", end=False, options=("bias",), turned="",
@@ -636,7 +633,7 @@ ROWS: Mapping[str, Plain] = {
     "cwm": Plain(name="Cwm", kinds=first(4)),
     "dbrx": Plain(
         name="Dbrx", norm="layer, no bias", mixers={FULL: _dbrx}, activation="silu", width="",
-        dropout="resid_pdrop", numbers="emb_pdrop",
+        dropout="resid_pdrop", numbers="emb_pdrop", check=square,
         experts=Experts(
             normalised="moe_normalize_expert_weights", width="ffn_hidden_size", inner="ffn_config",
             within={
@@ -738,7 +735,7 @@ ROWS: Mapping[str, Plain] = {
         kinds=lambda c, k, number: LAST if k == number - 1 else FULL,
         width=lambda c: c.size("hidden_size") * c.size("intermediate_multiple_size"),
         dropout="hidden_dropout", numbers="intermediate_multiple_size rotary_emb_base",
-        spelled={"partial_rotary_factor": "rotary_pct"},
+        spelled={"partial_rotary_factor": "rotary_pct"}, check=square,
     ),
     "gpt_oss": Plain(
         name="GptOss", options=("sinks",), kinds=_alternately,
@@ -778,7 +775,7 @@ ROWS: Mapping[str, Plain] = {
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
         ),
     ),
-    "helium": Plain(name="Helium", turned="rotary-pairs", switches=QKV),
+    "helium": Plain(name="Helium", turned="rotary-pairs", switches=QKV, check=square),
     "hunyuan_v1_dense": Plain(
         name="HunYuanDenseV1", options=NORMED, numbers="cla_share_factor org_vocab_size pad_id",
         fixed={"norm_type": ("rms",), "num_experts": (1,), "use_qk_norm": (True,)},
@@ -965,7 +962,7 @@ ROWS: Mapping[str, Plain] = {
     ),
     "olmoe": Plain(
         name="Olmoe", mixers={FULL: lambda c: _clipped(c, *WHOLE)},
-        experts=Experts(width="intermediate_size"),
+        experts=Experts(width="intermediate_size"), check=square,
     ),
     "openai-gpt": Plain(
         name="OpenAIGPT", head_class="LMHeadModel", norm="layer", place="after", end=False,
@@ -1055,7 +1052,7 @@ ROWS: Mapping[str, Plain] = {
         numbers="norm_reduction_force_float32 chunkwise_kernel sequence_kernel step_kernel mode "
         "chunk_size return_last_states autocast_kernel_dtype eps inference_state_dtype "
         "gate_soft_cap weight_mode max_inference_chunksize",
-        same={"embedding_dim": "hidden_size", "num_blocks": "num_hidden_layers"},
+        same={"embedding_dim": "hidden_size", "num_blocks": "num_hidden_layers"}, ties=False,
     ),
     "youtu": Plain(
         name="Youtu", mixers={FULL: latent}, numbers="embedding_initializer_range",

@@ -50,7 +50,7 @@ def read(c: Configuration) -> Description:
     c.with_defaults(DEFAULTS)
     turned, _ = rotary(c)
     number, every = c.size("num_hidden_layers"), c.size("no_rope_layer_interval")
-    turns = c.get("no_rope_layers") or [(k + 1) % every != 0 for k in range(number)]
+    turns = c.listing("no_rope_layers") or [(k + 1) % every != 0 for k in range(number)]
     if len(turns) != number:
         raise c.refused(f"'no_rope_layers' must say 0 or 1 for each of {number} layers")
     width = c.size_or_none("sliding_window") if c.switch("use_sliding_window") else None

@@ -82,7 +82,7 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
         attention_hidden_size=2 * d, attention_head_dim=h, head_dim=h, kv_channels=d // n,
         mamba_headdim=c.size("mamba_expand") * d // c.size("n_mamba_heads"),
         num_query_groups=n, ffn_hidden_size=f, gated_linear_unit=True,
-        hybrid_layer_ids=[i for i, one in enumerate(c.get("layers_block_type") or ())
+        hybrid_layer_ids=[i for i, one in enumerate(c.listing("layers_block_type") or ())
                           if one == "hybrid"] or [*sorted(HYBRID)],
     )  # fmt: skip
     adapted, turned = c.switch("use_shared_attention_adapter"), c.switch("use_mem_rope")
