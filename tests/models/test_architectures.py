@@ -313,7 +313,7 @@ REFUSED = [
     ({"model_type": "qwen3_next", "partial_rotary_factor": "1/2"}, "a number up to 1, above 0"),
     ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types has 'conv': "),
     ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "the kind of each of 32 layers"),
-    ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "and use_sliding_window is"),
+    ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "use_sliding_window is f"),
     ({"model_type": "gpt_oss", "experts_per_token": 3}, "= 3 differs from what other fields say"),
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "has keys for full_attention"),
     ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
