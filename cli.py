@@ -282,10 +282,11 @@ def of_records(
     Raises:
         UsageError: no record is of these mixers and phases.
     """
-    from profiler.reconcile.table import Records, columns_named, named_in_records, rows_of
+    from costmodel.report.mixer_table import column_names
+    from profiler.reconcile.table import COLUMNS, Records, meaning, named_in_records, rows_of
     from profiler.sweep.recorded import recorded
 
-    asked = None if columns is None else columns_named(columns)
+    asked = None if columns is None else column_names(columns, COLUMNS, meaning)
     records, problems = recorded(files, complain)
     wanted, within = named_in_records(mixers or ()), None if phase is None else phases(phase)
     rows = tuple(

@@ -8,7 +8,7 @@ column shows a figure (`Figure`: a quantity such as `total`), a size, or a label
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -260,33 +260,45 @@ def baseline(request: Request) -> Callable[[Case], Case]:
     return of
 
 
-def column_names(text: str) -> tuple[str, ...]:
-    """Read `--columns a,b,c`.
+Meaning = Callable[[str], str | None]
+"""The column that a word of a user means; None for an unknown word."""
+MEANT: Meaning = partial(meant, known=COLUMNS)
+
+
+def column_names(
+    text: str, known: Collection[str] = COLUMNS, meaning: Meaning = MEANT
+) -> tuple[str, ...]:
+    """The columns that `text`, "a,b,c" of `--columns`, names, each once. `known`: the columns of
+    the table besides size letters; `meaning`: the column that a word means.
 
     Raises:
         TableError: an unknown column, with the nearest known one and the list, or a word that may
             mean several.
     """
     typed = [part.strip() for part in text.split(",") if part.strip()]
-    found = tuple(dict.fromkeys(map(_column, typed)))
-    if not found:
-        raise TableError(f"no column is named: choose from {_KNOWN} and size letters")
-    return found
+    if not typed:
+        raise TableError(f"no column is named: choose from {_listed(known)} and size letters")
+    return tuple(dict.fromkeys(column_name(word, known, meaning) for word in typed))
 
 
-_KNOWN = ", ".join(name for name in COLUMNS if name not in BEST) + ", best_chunk_COST for each cost"
-
-
-def _column(name: str) -> str:
-    """The column that a word means, or a size letter; h is a word, since it is d/n and no size.
-    Raises TableError: an unknown word, or one that may mean several columns."""
-    if is_letter(name) and name != "h":
-        return name
-    if (found := meant(name, COLUMNS)) is not None:
+def column_name(word: str, known: Collection[str] = COLUMNS, meaning: Meaning = MEANT) -> str:
+    """The column that a word means, or a size letter; h is a word, since it is d/n and no size. The
+    arguments are those of `column_names`. Raises TableError: an unknown word, or one that may mean
+    several columns."""
+    if is_letter(word) and word != "h":
+        return word
+    if (found := meaning(word)) is not None:
         return found
-    near = difflib.get_close_matches(name, COLUMNS, 1)
+    near = difflib.get_close_matches(word, known, 1)
     hint = f"; did you mean '{near[0]}'? The" if near else ": the"
-    raise TableError(f"unknown column '{name}'{hint} columns are {_KNOWN}, and the size letters")
+    columns = _listed(known)
+    raise TableError(f"unknown column '{word}'{hint} columns are {columns}, and the size letters")
+
+
+def _listed(known: Collection[str]) -> str:
+    """The columns by name, but those of best sizes by their pattern."""
+    names = [name for name in known if name not in BEST]
+    return ", ".join(names) + ", best_chunk_COST for each cost" * (len(names) < len(known))
 
 
 @dataclass(frozen=True)
@@ -504,7 +516,7 @@ def _sorted(rows: Sequence[Row], request: Request) -> list[Row]:
     """The rows sorted by the column `request.sort`; rows without a value come last. TableError if
     a value is a formula."""
     assert request.sort is not None
-    name, down = _column(request.sort.removeprefix("-")), request.sort.startswith("-")
+    name, down = column_name(request.sort.removeprefix("-")), request.sort.startswith("-")
     keyed = [(row, _comparable(row.value(name))) for row in rows]
     here = [(row, value) for row, value in keyed if isinstance(value, (int, Fraction, str))]
     away = [(row, value) for row, value in keyed if isinstance(value, Missing) or value is None]

@@ -6,14 +6,13 @@ a derived quantity, such as `total`. Ratios are to records of self-attention (`B
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from costmodel.errors import SizeError, TableError, UnknownMixer
+from costmodel.errors import SizeError, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE
 from costmodel.mixers.load import known
@@ -36,7 +35,7 @@ from costmodel.report.document import (
     Table,
     letter,
 )
-from costmodel.report.mixer_table import Request, Row, baseline
+from costmodel.report.mixer_table import Request, Row, baseline, column_name
 from costmodel.report.records import exact
 from costmodel.symbolic.sizes import in_order, is_letter
 from profiler.host.machine_groups import machine_groups
@@ -72,29 +71,11 @@ WORDS: Mapping[str, str] = {
 """Word -> the column of a measurement that it means, before the words for derived figures."""
 
 
-def column_named(word: str) -> str:
-    """The name of the column that a word of `--columns` means: a size letter or a column's name as
-    it is, or a synonym ("runtime" -> "latency_s"). No record has the size h = d/n. Raises
-    TableError: an unknown word, or one that may mean several columns."""
+def meaning(word: str) -> str | None:
+    """The column that a word means: a column's name as it is, or a synonym ("runtime" ->
+    "latency_s"); None for an unknown word. TableError for one that may mean several columns."""
     plain = word.strip().lower().replace("-", "_").replace(" ", "_")
-    if word in COLUMNS or (is_letter(word) and word != "h"):
-        return word
-    if (found := WORDS.get(plain) or meant(word)) is not None:
-        return found
-    near = difflib.get_close_matches(plain, COLUMNS, 1)
-    hint = f"; did you mean '{near[0]}'? The" if near else ": the"
-    raise TableError(
-        f"unknown column '{word}'{hint} columns are {', '.join(COLUMNS)}, and the size letters"
-    )
-
-
-def columns_named(text: str) -> tuple[str, ...]:
-    """The names of the columns that `text`, "a,b,c" of `--columns`, lists, each once. Raises
-    TableError: no column is named, or a word means no column or several."""
-    typed = [part.strip() for part in text.split(",") if part.strip()]
-    if not typed:
-        raise TableError(f"no column is named: choose from {', '.join(COLUMNS)} and size letters")
-    return tuple(dict.fromkeys(map(column_named, typed)))
+    return word if word in COLUMNS else WORDS.get(plain) or meant(word)
 
 
 def named_in_records(mixers: Sequence[str]) -> set[str]:
@@ -359,7 +340,7 @@ class Records:
         column."""
         if column is None:
             return self
-        name, down = column_named(column.removeprefix("-")), column.startswith("-")
+        name, down = column_name(column.removeprefix("-"), COLUMNS, meaning), column.startswith("-")
         keyed = [(row, row.value(name)) for row in self.rows]
         there = [(row, v) for row, v in keyed if isinstance(v, int | float | str | Fraction)]
         away = [row for row, v in keyed if not isinstance(v, int | float | str | Fraction)]

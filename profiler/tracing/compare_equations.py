@@ -41,6 +41,7 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 from costmodel.symbolic.printing import conditions_words
 from profiler.counting.zero_gradients import MEANING
+from profiler.modules.described import switches_to
 from profiler.tracing.cases import SETTLED, ByCases, SizeCase, Traces, narrow_lines
 from profiler.tracing.divisions import (
     asked_formula,
@@ -134,7 +135,7 @@ def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Dif
     filled, notes = known_zero_arithmetic(trace) if phase == "backward" else ({}, ())
     form, rewrites = closest_switches(mixer, trace, phase, classes_minus(traced, filled))
     current, causes = plain, []
-    for cause, meaning, inner in switch_steps(mixer, form, rewrites):
+    for cause, meaning, _, inner in switches_to(mixer, form, rewrites):
         after = equation_counts(mixer, form, inner, trace, phase)
         causes.append(SwitchCause(cause, meaning, classes_minus(after, current)))
         current = after
@@ -439,18 +440,6 @@ def with_gradient_rewrites(
     if undecided is not None and least != NOTHING_LEFT:
         raise undecided
     return rewrites
-
-
-def switch_steps(
-    mixer: Mixer, form: str, rewrites: Sequence[str]
-) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the switches (changes of form, rewrites) in the order in which they are turned, the
-    form (unless it is the default) before the rewrites: (name, meaning, the rewrites turned so
-    far)."""
-    if form != mixer.default_form:
-        yield f"form={form}", f"form '{form}' computes the same function by other equations", ()
-    for k, rewrite in enumerate(rewrites):
-        yield rewrite, REWRITES[rewrite], tuple(rewrites[: k + 1])
 
 
 def forward_rewrite_sets(mixer: Mixer) -> Iterator[tuple[str, ...]]:
