@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from costmodel.networks.blocks import Use
 from costmodel.networks.part_costs import part_sizes
@@ -60,6 +61,13 @@ def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "n
         Unsupported: a part whose gradients are not derived.
         SizeError: a size without a value.
     """
+    return _largest(graph, tuple(sorted(sizes.items())), recompute)
+
+
+@cache
+def _largest(graph: Graph, chosen: tuple[tuple[str, int], ...], recompute: str) -> LiveSet:
+    """The largest live set at sizes, given as pairs of a letter and its value."""
+    sizes = dict(chosen)
     layers = graph.network.layers or sizes["L"]
     again = repetition(graph.network, layers)
     if again is None:

@@ -277,6 +277,11 @@ class Beside:
     ways: frozenset[frozenset[tuple[Passing, int]]]
 
     @cached_property
+    def times(self) -> Sequence[Mapping[Passing, int]]:
+        """The paths, each as a dict: step -> how often the path takes it."""
+        return [dict(way) for way in self.ways]
+
+    @cached_property
     def in_order(self) -> list[Path]:
         """The paths, in an order that does not change from run to run."""
         found = [{step: Poly.of(n) for step, n in way} for way in self.ways]
@@ -520,7 +525,7 @@ Ways = Sequence[tuple[Beside, Mapping[Passing, int]]]
 
 
 def _ways(path: Passed) -> Ways:
-    return [(step, dict(way)) for step in path if isinstance(step, Beside) for way in step.ways]
+    return [(step, way) for step in path if isinstance(step, Beside) for way in step.times]
 
 
 def _covers(path: Passed, ways: Ways, other: Passed) -> bool:
