@@ -203,6 +203,8 @@ def test_a_letter_of_no_mixer_is_refused(run: Run, own: str) -> None:
         ("profile gqa{n=2} --n 4", "n is read by none"),
         ("model decoder --mixer gqa{n=2} --n 4 --d 8", "-attention+grouped{n=2} say n"),
         ("table gpt-2{l=3} --l 5", "the braces of gpt-2{l=3} say l"),
+        ("table gpt-2 --n 4", "n is read by none of these mixers: gpt-2 has n = 12"),
+        ("table gpt-2 gqa{n=2} --n 4", "+grouped{n=2} say n and gpt-2 has n = 12"),
     ],
 )  # fmt: skip
 def test_a_flag_that_braces_leave_without_a_reader_is_refused(
@@ -215,6 +217,7 @@ def test_a_flag_that_braces_leave_without_a_reader_is_refused(
 
 def test_a_flag_that_another_mixer_reads_stays(run: Run) -> None:
     assert "heads n = 4" in run("table", "gqa{n=2,g=1}", "self-attention", "--n", "4", "--d", "8")
+    assert "heads n = 4" in run("table", "gpt-2", "self-attention", "--n", "4", "--d", "8")
 
 
 def test_a_size_in_braces_is_read_as_that_of_a_flag() -> None:

@@ -261,16 +261,16 @@ def refuse_unknown(given: Collection[str], mixers: Sequence[Mixer]) -> None:
 
 
 def refuse_in_braces(given: Iterable[str], mixers: Sequence[Mixer]) -> None:
-    """Raise SizeError for a letter that the braces of some mixers say, and that no other mixer
-    has."""
+    """Raise SizeError for a letter that some mixers have in braces, or networks in their
+    configurations, and that no other mixer has."""
     for letter in given:
-        having = {m.name: braces(m.name) for m in mixers if letter in {*m.letters, *m.given}}
-        saying = [name for name, sizes in having.items() if letter in sizes]
-        if saying and len(saying) == len(having):
-            raise SizeError(
-                f"--{letter} is read by none of these mixers: the braces of {', '.join(saying)} "
-                f"say {letter}"
-            )
+        having = [m for m in dict.fromkeys(mixers) if letter in {*m.letters, *m.given}]
+        if having and all(letter in m.given for m in having):
+            names = [m.name for m in having if letter in braces(m.name)]
+            saying = [f"the braces of {', '.join(names)} say {letter}"] if names else []
+            saying += [f"{m.name} has {letter} = {m.given[letter]}" for m in having
+                       if m.name not in names]  # fmt: skip
+            raise SizeError(f"--{letter} is read by none of these mixers: {' and '.join(saying)}")
 
 
 def refuse_foreign(given: Iterable[str], mixers: Iterable[Mixer], phases: Iterable[str]) -> None:

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from costmodel.language.equations import Mixer
+from costmodel.language.options import braces
 from costmodel.program.phases import phase_name
 from profiler.records.reading import MeasureError
 from profiler.records.words import PHASES, sizes_words
@@ -42,12 +44,14 @@ def blocks(
 
 
 def shared_letters(requests: Iterable[Request]) -> dict[str, frozenset[str]]:
-    """A dict: phase -> the letters of the sizes that all requests of the phase have. Requests of
-    one dtype with equal values of these sizes form a block."""
+    """A dict: phase -> the letters of the sizes that all requests of the phase have and that no
+    mixer has in braces, such as l and d of `gqa{g=2}` and `gqa{g=4}`. Requests of one dtype with
+    equal values of these sizes form a block."""
     found: dict[str, frozenset[str]] = {}
     for request in requests:
         phase, letters = phase_name(request.phase), frozenset(request.sizes)
-        found[phase] = found.get(phase, letters) & letters
+        own = braces(request.mixer.name) if isinstance(request.mixer, Mixer) else {}
+        found[phase] = found.get(phase, letters) & letters - own.keys()
     return found
 
 

@@ -8,7 +8,10 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given, strategies as st
 
+import costmodel as cm
+from profiler.modules.registry import implementations
 from profiler.records.reading import MeasureError
+from profiler.run.request import Request
 from profiler.sweep.order import blocks, part, shard, volume
 from profiler.sweep.points import Block, Point
 from tests.sweeping import CANDIDATES, grid, points_of, request
@@ -35,6 +38,19 @@ def test_a_block_is_every_candidate_at_equal_sizes_in_rounds_there_and_back() ->
         assert all(sorted(turns) == sorted(CANDIDATES) for turns in rounds.values())
         assert rounds[1] == rounds[0][::-1] and rounds[3] == rounds[2][::-1]
     assert len({tuple(rounds_of(block)[pair]) for block in found for pair in (0, 2)}) > 1
+
+
+def test_sizes_in_braces_are_no_block() -> None:
+    """They belong to a mixer, so that layers of unequal heads take turns."""
+    explicit = implementations("self-attention+grouped")["explicit"]
+    asked = [
+        Request(cm.mixer(name), explicit, {"b": 1, "l": l, "d": 8, "n": 4, "g": g})
+        for l in (2, 3)
+        for name, g in (("gqa{g=2}", 2), ("gqa{g=1}", 1))
+    ]
+    assert {block.name: len(block.points) for block in blocks(asked, 1)} == {
+        f"forward pass, b = 1, l = {l}, d = 8, n = 4, fp32": 2 for l in (2, 3)
+    }
 
 
 def test_a_straight_drift_changes_no_ratio() -> None:
