@@ -126,7 +126,8 @@ def times(counts: Counter[str], number: int) -> Counter[str]:
 def cell(K: int, V: int) -> Counter[str]:
     """One head, its gates given: i k, f C + (i k) v^T and f n + i k, q scaled, q C and q n; log
     sigmoid (exp, add, log), m and two exponentials, f + m twice; the quotient. Other operations:
-    a logarithm, two maxima, and the comparison of |q n|."""
+    a logarithm, two maxima, and |q n|, which the shipped step takes by `abs`. PRODUCTION.md's 3
+    leaves out the last."""
     return Counter(
         mul=3 * K * V + 4 * K, add=2 * K * V - V + 2 * K + 5, div=V, exp=4, log=1, compare=3
     )
