@@ -68,7 +68,7 @@ def test_a_function_by_cases_may_stand_under_a_sum(name: str) -> None:
     assert agree(mixer, "direct").refused == []
 
 
-@pytest.mark.grid(48)
+@pytest.mark.grid(96)
 @pytest.mark.parametrize("variant", [v for v in small.variants() if "+" in v])
 def test_gradients_of_options_equal_execution(variant: str) -> None:
     mixer = builtin(variant)

@@ -171,7 +171,7 @@ def test_every_mixer_is_as_far_across_as_the_search_finds(name: str, form: str) 
 CHUNKED = [key for key in FORMS if key[1] == "chunked" and (*key, "path_length") not in LEFT_OPEN]
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(7)
 @pytest.mark.parametrize(("name", "form"), CHUNKED)
 def test_chunks_of_every_length(name: str, form: str) -> None:
     """Chunks that divide the length or not, of one row, and longer than the sequence."""

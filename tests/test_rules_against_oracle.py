@@ -37,7 +37,7 @@ REWRITES = (
 FORMS = [(name, form) for name in names() for form in builtin(name).forms]
 
 
-@pytest.mark.grid(72)
+@pytest.mark.grid(100)
 @pytest.mark.parametrize("place", range(len(FORMS)), ids=["-".join(form) for form in FORMS])
 def test_rules_under_rewrites_equal_execution(place: int) -> None:
     """Counts per class, once, span, traffic, state, one token at every t, and the values: under

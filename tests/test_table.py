@@ -550,7 +550,7 @@ def test_sorting_puts_what_does_not_exist_last() -> None:
     assert totals == sorted(totals, key=lambda v: -int(str(v)))
 
 
-@pytest.mark.grid(24)
+@pytest.mark.grid(48)
 @pytest.mark.parametrize("mixer", variants())
 def test_every_column_has_a_value_or_the_reason_of_its_phase(mixer: str) -> None:
     """In every form and both phases, at the usual sizes."""

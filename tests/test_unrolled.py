@@ -58,7 +58,7 @@ UNSEARCHED = (
 )
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(10)
 @pytest.mark.parametrize(
     ("name", "form", "phase", "names"),
     [

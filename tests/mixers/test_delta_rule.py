@@ -449,7 +449,7 @@ def test_gated_deltanet_has_a_short_name() -> None:
 IMPLEMENTED = [(name, own) for name in NAMES for own in registry.implementations(name)]
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(12)
 @pytest.mark.parametrize(("name", "implementation"), IMPLEMENTED)
 def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
     """Of the core; a forward pass and a token of the layer are swept in

@@ -61,7 +61,7 @@ UNDERIVED = {"strided-attention", "deltanet", "gated-deltanet", "kda", "mamba-2"
 """Mixers with a form whose span, or another such answer, is refused with its reason."""
 
 
-@pytest.mark.grid(48)
+@pytest.mark.grid(60)
 @pytest.mark.parametrize("name", names())
 def test_built_in_mixers_hold(name: str) -> None:
     """Among them: every form's answers, gradients too, are what its execution tallies, and every

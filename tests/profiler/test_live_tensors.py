@@ -255,7 +255,7 @@ def call_of(
     return prepare(request), request
 
 
-@pytest.mark.grid(32)
+@pytest.mark.grid(48)
 @pytest.mark.parametrize("chosen", every(), ids=label)
 def test_all_that_an_implementation_holds_and_keeps_is_named(chosen: Implementation) -> None:
     """To the byte, at three sizes; and watching changes nothing."""

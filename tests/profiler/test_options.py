@@ -96,7 +96,7 @@ def test_every_option_of_every_mixer_has_a_module() -> None:
     assert {name for name, _ in WITH_OPTIONS} == {*OFFERED}
 
 
-@pytest.mark.grid(34)
+@pytest.mark.grid(110)
 @pytest.mark.parametrize(("name", "implementation"), WITH_OPTIONS)
 def test_every_module_with_an_option_equals_its_equations(name: str, implementation: str) -> None:
     mixer = cm.mixer(name)
