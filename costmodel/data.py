@@ -4,7 +4,6 @@ data files in JSON and TOML."""
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,11 @@ def read_data(path: Path) -> Any:
     """
     try:
         text = read_bytes(path).decode()
-        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        if path.suffix != ".toml":
+            return json.loads(text)
+        import tomllib  # a table of mixers reads no TOML
+
+        return tomllib.loads(text)
     except OSError as error:
         raise ValueError(error.strerror) from None
     except RecursionError:

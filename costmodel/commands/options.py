@@ -204,10 +204,10 @@ def inches(text: str) -> float | None:
     Raises:
         UsageError: neither a length from 1 to 40 inches nor a class of documents.
     """
-    from costmodel.report.latex import COLUMNS
-
     if not text:
         return None
+    from costmodel.report.latex import COLUMNS
+
     if text in COLUMNS:
         return COLUMNS[text]
     found = _WIDTH.fullmatch(text)
@@ -376,13 +376,14 @@ def typeset(format_: str, **options: str) -> None:
         UsageError: an option has a value, and `format_` is no such format.
         TableError: a label or a caption that LaTeX cannot read.
     """
-    from costmodel.report.latex import checked
-
     for name, value in options.items():
         if value and format_ not in (having := formats_with(name)):
             wanted = " or ".join(having)
             raise UsageError(f"--{name} is for {wanted} only: add --format {having[0]}")
-    checked(options.get("label", ""), options.get("caption", ""))
+    if options.get("label") or options.get("caption"):
+        from costmodel.report.latex import checked
+
+        checked(options.get("label", ""), options.get("caption", ""))
 
 
 def phases(text: str) -> tuple[str, ...]:
