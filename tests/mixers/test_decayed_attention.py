@@ -321,7 +321,7 @@ def test_the_state_of_chunks_is_a_sawtooth(name: str) -> None:
 SMALL: Sizes = {"l": 4, "d": 4, "n": 2, "v": 1, "r": 1, "C": 2}
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(19)
 @pytest.mark.parametrize(("name", "implementation"), modules_of(NAMES[:3]))
 def test_a_training_step_is_explained(name: str, implementation: str) -> None:
     everything_is_explained(name, {**sized(name, SMALL), "b": 2}, implementation)
