@@ -98,11 +98,19 @@ def test_no_file_imports_the_face_of_its_own_package() -> None:
     assert wrong == []
 
 
-def test_importing_costmodel_is_light() -> None:
-    code = (
-        "import sys, costmodel as cm; cm.count(cm.mixer('she')).at(d=4, l=4);"
-        f"print(*[name for name in {HEAVY!r} if name in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("work", "heavy"),
+    [
+        ("import costmodel as cm; cm.count(cm.mixer('she')).at(d=4, l=4)", HEAVY),
+        (
+            "import profiler.sweep.recorded, profiler.sweep.merge, profiler.host.statement",
+            ("torch",),
+        ),
+    ],
+    ids=["costmodel", "merge and statement"],
+)
+def test_imports_are_light(work: str, heavy: tuple[str, ...]) -> None:
+    code = f"import sys; {work}; print(*[name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from profiler.records.environments import BOARDS, WHOLE, flat
+from profiler.records.environments import BOARDS, VARYING, WHOLE, flat
 from profiler.records.measurement import Measurement, readings_of
 from profiler.records.reading import Reading
 
@@ -49,9 +49,16 @@ def machine_groups(records: Sequence[Measurement]) -> list[Group]:
     """Group the records by machine and software, in the order of first occurrence. A record joins
     the first group whose known facts all agree with the record's known facts."""
     found: list[list[Measurement]] = []
+    together: list[list[Mapping[str, Any]]] = []  # the distinct environments of each group
+    placed: dict[tuple[tuple[str, int], ...], int] = {}  # facts, the same objects -> group
     known: dict[str, dict[Hashable, int]] = {}  # fact -> value -> bit set of groups with the value
     for record in records:
-        facts = compared(record.environment)
+        environment = record.environment
+        same = tuple((name, id(fact)) for name, fact in environment.items() if name not in VARYING)
+        if same in placed:
+            found[placed[same]].append(record)
+            continue
+        facts = compared(environment)
         left = (1 << len(found)) - 1  # bit k: group k contradicts none of the facts so far
         for name, value in facts.items():
             having = known.setdefault(name, {})
@@ -59,13 +66,19 @@ def machine_groups(records: Sequence[Measurement]) -> list[Group]:
         if left:
             place = (left & -left).bit_length() - 1  # the lowest bit: the first group
             found[place].append(record)
+            together[place].append(environment)
         else:
             place = len(found)
             found.append([record])
+            together.append([environment])
+        placed[same] = place
         for name, value in facts.items():
             for each in (value, None):  # under None: the groups that know the fact
                 known[name][each] = known[name].get(each, 0) | 1 << place
-    return [Group(facts_together([r.environment for r in group]), tuple(group)) for group in found]
+    return [
+        Group(facts_together(environments), tuple(group))
+        for environments, group in zip(together, found, strict=True)
+    ]
 
 
 def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:

@@ -36,7 +36,7 @@ class Described:
 
     form: str
     rewrites: tuple[str, ...]
-    kernels: Mapping[str, str] = field(default_factory=dict)
+    kernels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Array -> kernel class; empty if the description names no kernel classes."""
 
 

@@ -425,6 +425,7 @@ def bytes_held(executed: Executed, dtype: str, sizes: Mapping[str, int]) -> dict
     }
 
 
+@lru_cache(maxsize=1024)
 def live_sets(mixer: Mixer, does: Described, phase: str) -> tuple[Exact, ...]:
     """The numbers of elements that one call of a module holds at each moment for b sequences, of
     which the largest is the peak: gradients of parameters included, arrays that exist before the
@@ -448,4 +449,9 @@ def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
     there."""
     moments = live_sets(mixer, does, phase)
     largest = max(moments, key=lambda moment: moment.at(sizes))
-    return largest.substitute({"b": Poly.of(sizes["b"])})
+    return _of_batch(largest, sizes["b"])
+
+
+@lru_cache(maxsize=1024)
+def _of_batch(elements: Exact, b: int) -> Exact:
+    return elements.substitute({"b": Poly.of(b)})

@@ -282,6 +282,7 @@ def is_harmless(text: str) -> bool:
 
 
 OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+"""Reads a JSON object as a dict: name -> the text of its value."""
 
 
 def values_in(text: msgspec.Raw | bytes) -> Any:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.records.environments import VARYING, environment_differences
 from profiler.records.keys import in_turns, key_of
 from profiler.records.measurement import Measurement, Share
-from profiler.records.store import Line, StoreError, lines, numbered
+from profiler.records.store import OBJECT, Line, StoreError, lines, numbered
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,9 @@ def differences_from_first(found: Sequence[Placed]) -> dict[int, str]:
 
 
 def labelled(text: bytes, label: str) -> bytes:
-    """The line of a record, with one more label."""
-    values = json.loads(text)
-    values["labels"] = [*values.get("labels", []), f"mixed environments: {label}"]
-    return json.dumps(values, allow_nan=False, ensure_ascii=False).encode()
+    """The line of a record, with one more label; the other fields keep their bytes."""
+    fields = {name: bytes(value) for name, value in OBJECT.decode(text).items()}
+    labels = [*json.loads(fields.get("labels", b"[]")), f"mixed environments: {label}"]
+    fields["labels"] = json.dumps(labels, ensure_ascii=False).encode()
+    named = (json.dumps(name).encode() + b": " + value for name, value in fields.items())
+    return b"{" + b", ".join(named) + b"}"
