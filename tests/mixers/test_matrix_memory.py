@@ -468,9 +468,22 @@ def test_parameters_of_a_layer_of_1024_channels() -> None:
     assert cm.parameters(mixer).at(d=1024) == 4_929_536
 
 
-def test_nothing_of_rwkv_7_is_left_unexplained() -> None:
-    sizes = {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3}
-    everything_is_explained("rwkv-7", sizes, "recurrent")
-    core = {"b": 1, "d": 2, "n": 1}
-    for length, chunk in ((8, 3), (2, 1), (1, 2)):
-        everything_is_explained("rwkv-7+core", core | {"l": length, "C": chunk}, "chunked")
+CORE_OF_RWKV: Sizes = {"b": 1, "d": 2, "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation", "sizes"),
+    [
+        pytest.param("rwkv-7", "recurrent", {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3},
+                     marks=pytest.mark.grid),
+        pytest.param("rwkv-7+core", "chunked", CORE_OF_RWKV | {"l": 8, "C": 3},
+                     marks=pytest.mark.grid),
+        ("rwkv-7+core", "chunked", CORE_OF_RWKV | {"l": 2, "C": 1}),
+        pytest.param("rwkv-7+core", "chunked", CORE_OF_RWKV | {"l": 1, "C": 2},
+                     marks=pytest.mark.grid),
+    ],
+)  # fmt: skip
+def test_nothing_of_rwkv_7_is_left_unexplained(
+    name: str, implementation: str, sizes: Sizes
+) -> None:
+    everything_is_explained(name, sizes, implementation)
