@@ -468,19 +468,15 @@ def test_parameters_of_a_layer_of_1024_channels() -> None:
     assert cm.parameters(mixer).at(d=1024) == 4_929_536
 
 
-CORE_OF_RWKV: Sizes = {"b": 1, "d": 2, "n": 1}
-
-
 @pytest.mark.parametrize(
     ("name", "implementation", "sizes"),
     [
-        pytest.param("rwkv-7", "recurrent", {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3},
-                     marks=pytest.mark.grid),
-        pytest.param("rwkv-7+core", "chunked", CORE_OF_RWKV | {"l": 8, "C": 3},
-                     marks=pytest.mark.grid),
-        ("rwkv-7+core", "chunked", CORE_OF_RWKV | {"l": 2, "C": 1}),
-        pytest.param("rwkv-7+core", "chunked", CORE_OF_RWKV | {"l": 1, "C": 2},
-                     marks=pytest.mark.grid),
+        ("rwkv-7", "recurrent", {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3}),
+        *(
+            pytest.param("rwkv-7+core", "chunked", {"b": 1, "d": 2, "n": 1, "l": l, "C": C},
+                         marks=pytest.mark.grid)
+            for l, C in ((8, 3), (2, 1), (1, 2))
+        ),
     ],
 )  # fmt: skip
 def test_nothing_of_rwkv_7_is_left_unexplained(
