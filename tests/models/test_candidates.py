@@ -277,7 +277,8 @@ def small(folder: Path, name: str) -> Network:
 def test_blocks_add_up_to_the_network(name: str, tmp_path: Path) -> None:
     net = small(tmp_path, name)
     given = {"e": (3,), "t": (4,), "d": (8,), "n": (2,), "l": (4,)}
-    at = one_combination(whole(net), given)
+    mixer = whole(net)
+    at = one_combination(mixer, {x: size for x, size in given.items() if x not in mixer.given})
     told = NetworkExplanation(net, (), at, counting("strict"))
     for phase in ("training", "inference", "backward", "training-step"):
         sheet = told._sheet(phase)

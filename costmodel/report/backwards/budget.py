@@ -15,7 +15,7 @@ from costmodel.backwards.candidates import opened
 from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import combinations, letters_of, listed, refuse_unknown, ties
-from costmodel.questions.question import Case, Missing, answers
+from costmodel.questions.question import Case, Missing, Whole, answers
 from costmodel.report import document as doc
 from costmodel.report.backwards.sizes import in_words
 from costmodel.report.document import Column, Document, Equal, Line, Note, Rows, Text
@@ -76,7 +76,11 @@ class Budgets:
             Unanswered: no row has an answer.
         """
         given, request, letter = self.request.given, self.request, self.letter
-        refuse_unknown([letter, *given], request.mixers)
+        refuse_unknown(given, request.mixers)
+        if not any(letter in mixer.given for mixer in request.mixers if isinstance(mixer, Whole)):
+            refuse_unknown(
+                [letter], request.mixers
+            )  # of a network, `opened` says which may be open
         if letter in given:
             raise SizeError(f"size {letter} is given and asked for: leave out one of the two")
         rows = [
