@@ -53,10 +53,13 @@ class EachSize:
         return said or (self._work_apart(trial) if self.counted else "")
 
     def with_gradients(self, draw: Draw) -> Finding | None:
-        """What is wrong in a call at these sizes with gradients recorded, first in its result, then
-        in its gradients, as (kind, sentence); None if nothing is. Raises Refused, Unsupported as
-        `fault` does."""
+        """What is wrong in a call at these sizes with gradients recorded alone, first in its
+        result, then in its gradients, as (kind, sentence); None if nothing is, or the result is
+        wrong without gradients too. Raises Refused, Unsupported as `fault` does."""
         trial = Trial(self.subject, draw, MOST_POINTS)
+        with torch.no_grad():
+            if trial.result_apart(trial.case.forward()):
+                return None
         found = answers(trial.case, trial.gradient)
         if said := trial.result_apart(found[trial.output], torch.enable_grad):
             return "result", f"with gradients recorded, {said}"

@@ -19,6 +19,7 @@ from profiler.modules import implementations
 from profiler.proofs import equality
 from profiler.proofs.deep import KINDS, PRECISIONS, deep_proofs, findings, names as proof_names
 from profiler.proofs.draws import Draw, draws
+from profiler.proofs.each_size import EachSize
 from profiler.proofs.equality import not_reached
 from profiler.proofs.history import BEFORE
 from profiler.proofs.rounding import WrongKernels, sharp
@@ -289,6 +290,17 @@ def test_what_is_wrong_at_one_size_alone_is_found(name: str, tmp_path: Path) -> 
     proof = [next(proofs) for _ in range(1 + (name == "gradient"))][-1]
     assert proof.passed is False and size in proof.detail.partition(":")[0], proof.detail
     assert (proof.name == f"direct: {KINDS['gradients']}") is (name == "gradient")
+
+
+def test_a_result_that_is_always_wrong_is_not_blamed_on_gradients(tmp_path: Path) -> None:
+    always = cm.mixer(written(tmp_path, "wrong-always", *where("self.d == 3")))
+    recorded = cm.mixer(written(tmp_path, "wrong-recorded", *where("x.requires_grad")))
+    found = []
+    for mixer in (always, recorded):
+        (described,) = implementations(mixer).values()
+        sizes = EachSize(Subject(mixer, described), counted=False)
+        found.append(sizes.with_gradients(Draw({"l": 1, "d": 3, "w": 1})))
+    assert found[0] is None and found[1] is not None and found[1][0] == "result"
 
 
 def test_a_proof_at_each_size_says_that_it_compared_no_operations() -> None:
