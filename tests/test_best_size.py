@@ -11,6 +11,7 @@ import costmodel as cm
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.oracle.execute import execute
 from costmodel.program.conventions import convention
+from costmodel.program.element_types import Dtypes
 from costmodel.program.one_chunk import same_for_larger
 from costmodel.questions import best_size
 from costmodel.questions.best_size import (
@@ -23,7 +24,7 @@ from costmodel.questions.best_size import (
     free_size,
 )
 from costmodel.questions.question import Case, Listing, Missing, answers
-from costmodel.questions.registry import BEST
+from costmodel.questions.registry import BEST, FIGURES
 from costmodel.report.mixer_table import Request, column_names, table
 from costmodel.report.table_data import json_row
 from tests.small import complete
@@ -31,37 +32,53 @@ from tests.small import complete
 SIZES = {"b": 2, "l": 13, "d": 6, "n": 2, "C": 4}
 
 
-def case(phase: str, form: str = "chunked") -> Case:
-    about = answers(cm.mixer("linear-attention"), form, phase, convention("strict"))
-    sizes = {**SIZES, "t": 9} if phase == "inference" else SIZES
-    return Case(about, sizes, symbolic=False)
+def case(phase: str, name: str = "linear-attention", form: str = "chunked") -> Case:
+    mixer = cm.mixer(name)
+    about = answers(mixer, form, phase, convention("strict"))
+    sizes = complete(mixer, SIZES)
+    return Case(about, sizes | ({"t": 3} if phase == "inference" else {}), symbolic=False)
 
 
-@pytest.mark.grid(2)
-@pytest.mark.parametrize("phase", ["training", "inference", "training-step"])
-@pytest.mark.parametrize("name", COSTS)
+FORMS = {
+    "linear-attention": "chunked",
+    "retnet+core": "chunked",
+    "gla+core": "chunked",
+    "mlstm+core": "chunked",
+    "deltanet+core": "chunked-wy",
+}
+"""Mixer -> a form in chunks."""
+
+
+@pytest.mark.grid(5)
+@pytest.mark.parametrize("phase", ["training", "inference", "backward"])
+@pytest.mark.parametrize("name", FORMS)
 def test_the_best_chunk_is_that_of_a_loop(name: str, phase: str) -> None:
-    figure, asked = COSTS[name], case(phase)
-    if phase not in figure.phases:
-        pytest.skip(f"{name} exists in other phases")
-    values: list[int | Fraction] = []
-    for chunk in range(1, asked.sizes.get("t", SIZES["l"]) + 1):
-        value = replace(asked, sizes={**asked.sizes, "C": chunk}).figure(figure)
-        assert isinstance(value, (int, Fraction))
-        values.append(value)
-    if len({*values}) == 1:
-        with pytest.raises(Unanswered, match="does not depend on C"):
-            best(asked, figure)
-        return
-    found = best(asked, figure)
-    assert (found.value, found.size) == (min(values), values.index(min(values)) + 1)
+    """Over all chunks for every cost; chunks longer than the rows are one case."""
+    asked, l = case(phase, name, FORMS[name]), 5
+    asked = replace(asked, sizes={**asked.sizes, "l": l, "d": 4})
+    for cost, figure in COSTS.items():
+        if phase not in figure.phases:
+            continue
+        values = [
+            replace(asked, sizes={**asked.sizes, "C": chunk}).figure(figure)
+            for chunk in range(1, asked.sizes.get("t", l) + 7)
+        ]
+        assert all(isinstance(value, (int, Fraction)) for value in values)
+        assert len({*values[-6:]}) == 1
+        try:
+            found = best(asked, figure)
+        except Unanswered:
+            assert len({*values}) == 1, cost
+        else:
+            least = min(values)  # type: ignore[type-var]
+            assert (found.value, found.size) == (least, values.index(least) + 1), cost
 
 
 CHUNKED = {
     ("gated-deltanet+core", "chunked-solve"): {"l": 7, "d": 2, "n": 1, "g": 1, "K": 2, "V": 3},
     ("mlstm+core", "chunked"): {"l": 7, "d": 2, "n": 1, "K": 3},
 }
-"""Mixer and form -> sizes; the least traffic is neither at the smallest nor at the largest C."""
+"""Mixer and form -> sizes."""
 
 
 @pytest.mark.parametrize(("name", "form"), CHUNKED)
@@ -69,7 +86,7 @@ def test_the_best_chunk_is_that_of_executions(name: str, form: str) -> None:
     """Of the span, which has no formula with triangular solves, of all operations and of the
     traffic of a forward pass, and of the state after 6 tokens."""
     mixer, sizes, t = cm.mixer(name), CHUNKED[name, form], 6
-    chunks = range(1, sizes["l"] + 1)
+    chunks = range(1, sizes["l"] + 2)
     runs = {C: execute(mixer.forms[form], {**sizes, "C": C}) for C in chunks}
     executed = {
         "span": {C: x.span() for C, x in runs.items()},
@@ -79,7 +96,7 @@ def test_the_best_chunk_is_that_of_executions(name: str, form: str) -> None:
             for C, x in runs.items()
         },
         "state": {C: execute(mixer.forms[form], {**sizes, "l": t + C, "C": C}).state(t)
-                  for C in range(1, t + 1)},
+                  for C in range(1, t + 2)},
     }  # fmt: skip
     for cost, values in executed.items():
         phase = "inference" if cost == "state" else "training"
@@ -151,6 +168,17 @@ def test_each_cost_has_a_column() -> None:
             assert value == best(asked, COSTS[cost]).size
     assert json_row(row, names)["best_chunk_span"] == row.value("best_chunk_span")
     assert {*json_row(row)} & {*BEST} == set()
+
+
+@pytest.mark.parametrize("types", [{}, {"cache": "q8_0", "state": "fp64"}], ids=["fp32", "own"])
+def test_the_best_chunk_by_bytes_is_that_of_a_loop(types: dict[str, str]) -> None:
+    asked = replace(case("inference"), dtypes=Dtypes(**types))
+    for figure in (FIGURES["state_bytes"], COSTS["traffic"]):
+        values = {
+            C: replace(asked, sizes={**asked.sizes, "C": C}).figure(figure) for C in range(1, 10)
+        }
+        least = min(values, key=lambda C: values[C])  # type: ignore[arg-type, return-value]
+        assert best(asked, figure).size == least
 
 
 def test_only_a_size_that_another_form_lacks_is_free() -> None:

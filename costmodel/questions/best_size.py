@@ -2,9 +2,11 @@
 
 A size is free in a form if another form of the mixer lacks the size: the forms compute one
 function, so that the size changes the cost alone, as the chunk C of a chunked form does. The least
-cost is proven: every value up to the number of rows (l, or t for one token) is evaluated exactly,
-by the cost's formula, or by a search of all entries where no formula is derived. The search leaves
-out the values from which on the first rows alone, which are one chunk, take a path as long.
+cost is proven: every value up to the number of rows (l, or t for one token) and the next larger one
+are evaluated exactly, by the cost's formula, or by a search of all entries where no formula is
+derived. All values above the number of rows are one case: no chunk is full, and no state is
+computed. The search leaves out the values from which on the first rows alone, which are one chunk,
+take a path as long.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class Best:
 def best(case: Case, figure: Figure) -> Best:
     """The value of the free size of a case's form (such as the chunk length) with the least
     `figure`, the smallest of several, and this least figure, at the other sizes of the case; every
-    value from 1 to l (t in inference) that fits these sizes is tried.
+    value from 1 to l (t in inference) that fits these sizes is tried, and the next larger one.
 
     Raises:
         Unanswered: the case is symbolic; the form has not exactly one free size; the figure does
@@ -90,14 +92,13 @@ def best(case: Case, figure: Figure) -> Best:
     letter = free_size(case.mixer, case.form)
     if case.symbolic:
         raise Unanswered(f"the best {letter} needs a number for every size: leave out --symbolic")
-    others = {x: value for x, value in case.sizes.items() if x != letter}
-    last = others["t" if case.phase == "inference" else "l"]
+    last = _rows(case)
     if last > MOST:
         raise Unanswered(
             f"the best {letter} is searched in {last:,} rows, and at most {MOST:,} are allowed: "
             f"give a smaller {'t' if case.phase == 'inference' else 'l'}"
         )
-    tried = (size for size in range(1, last + 1) if _fits(case, {**others, letter: size}))
+    tried = _tried(case, letter, last)
     values = ((value, size) for size, value in _costs(case, figure, letter, last, tried))
     value, size = min(values, default=(0, 0))
     if not size:
@@ -105,13 +106,32 @@ def best(case: Case, figure: Figure) -> Best:
     return Best(size, value)
 
 
+def _rows(case: Case) -> int:
+    """The number of rows of a case: l, or t for one new token."""
+    return case.sizes["t" if case.phase == "inference" else "l"]
+
+
+def _tried(case: Case, letter: str, last: int) -> Iterator[int]:
+    """Yield the values of the size `letter` from 1 to `last` that fit the other sizes of the case,
+    and the next larger one; ascending."""
+    # a multiple of another size, or a power of two, lies among the values above `last`
+    for size in range(1, last + 1 + max(case.sizes.values())):
+        if _fits(case, {**case.sizes, letter: size}):
+            yield size
+            if size > last:
+                return
+
+
 def _costs(
     case: Case, figure: Figure, letter: str, last: int, tried: Iterable[int]
 ) -> Iterator[tuple[int, int | Fraction]]:
-    """Yield the values `tried` of the size `letter`, at most `last` of them, each with the figure
-    at the value and the other sizes of the case. Raises as `best`."""
-    try:
-        answer = case.answer(figure)
+    """Yield the values `tried` of the size `letter`, each with the figure at the value and the
+    other sizes of the case, which has `last` rows. Raises as `best`."""
+    if case.blocked and not figure.always:
+        raise Unanswered(case.blocked)
+    known = {x: value for x, value in case.sizes.items() if x != letter}
+    try:  # a figure in bytes may depend on the sizes of its case
+        answer = replace(case, sizes=known, symbolic=True).answer(figure)
     except Unsupported as reason:
         if figure.search is None:
             raise
@@ -122,10 +142,10 @@ def _costs(
             ) from None
         yield from _searched(case, figure, letter, tried)
         return
-    known = {x: Poly.of(value) for x, value in case.sizes.items() if x != letter}
     terms = answer.terms if isinstance(answer, Largest) else (answer,)
+    at = {x: Poly.of(value) for x, value in known.items()}
     # every formula of `COSTS` is Exact or Largest: no term is lost
-    costs = [term.substitute(known) for term in terms if isinstance(term, Exact)]
+    costs = [term.substitute(at) for term in terms if isinstance(term, Exact)]
     if not any(letter in cost.letters for cost in costs):
         raise Unanswered(f"{figure.name} does not depend on {letter} at these sizes")
     for size in tried:
@@ -211,9 +231,13 @@ def _explained(case: Case) -> Explained:
             ("least", "least cost", True),
             ("here", f"at {case.sizes[letter]:,}", True),
         )
+        forward, rows_ = case.about.about("training").system, _rows(case)
+        larger = {**case.sizes, "l": rows_, letter: rows_ + 1}
+        one = same_for_larger(forward, letter, larger)
         note = (
-            f"best {size}: the smallest of the values with the least cost; every value up to the "
-            "number of rows was evaluated, or is proven to cost no less"
+            f"best {size}: the smallest of the values with the least cost; every value up to one "
+            f"above the number of rows{', from which on all are one case,' * one} was evaluated, "
+            "or is proven to cost no less"
         )
         yield Listing(f"Best {size}", columns, tuple(rows), (note, *notes))
 
