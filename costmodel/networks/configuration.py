@@ -242,6 +242,29 @@ class Configuration:
             raise self.refused(f"'{name}' must be a list, got {value!r}")
         return None if value is None else [*value]
 
+    def layers(self, name: str) -> list[int] | None:
+        """The numbers of layers, from 0, that the field `name` lists; None if it is missing or null,
+        ModelError for any other value."""
+        found = self.listing(name)
+        if any(type(one) is not int for one in found or ()):
+            raise self.refused(f"'{name}' must list numbers of layers, got {found!r}")
+        return found
+
+    def flags(self, name: str, layers: int) -> list[bool] | None:
+        """What the field `name` says of each layer, 0 or 1; None if it is missing, null or empty,
+        ModelError for any other value."""
+        found = self.listing(name) or None
+        if found and (len(found) != layers or any(one not in (0, 1) for one in found)):
+            raise self.refused(f"'{name}' must say 0 or 1 for each of {layers} layers")
+        return found and [*map(bool, found)]
+
+    def replaced(self, **older: str) -> None:
+        """Let a field of released files, if given, take the place of the class's field, as the class
+        does whatever its own field says: `replaced(tie_word_embeddings="tie_embedding")`."""
+        self.fields_read.update(older.values())
+        given = {name: self.fields[own] for name, own in older.items() if own in self.fields}
+        self.fields = {**self.fields, **given}
+
     def switch(self, name: str, usual: bool | None = None) -> bool:
         """The value of a field that is true or false; `usual` if it is not given and the class has
         no default. ModelError for any other value."""
@@ -323,10 +346,10 @@ class Configuration:
         if not isinstance(found, list) or len(found) != layers:
             raise self.refused(f"'{field}' must name the kind of each of {layers} layers")
         renamed = {"mamba": "linear_attention", "attention": "full_attention"}
-        kinds = [renamed.get(kind, kind) for kind in map(str, found)]
-        for kind in kinds:
+        kinds = [kind if kind in known else renamed.get(kind, kind) for kind in map(str, found)]
+        for kind, written in zip(kinds, found, strict=True):
             if kind not in known:
-                raise self.refused(f"{field} has '{kind}': expected {', '.join(known)}")
+                raise self.refused(f"{field} has '{written}': expected {', '.join(known)}")
         return kinds
 
     def rotary(self, kind: str = "") -> Mapping[str, Any]:

@@ -391,8 +391,20 @@ REFUSED = [
     ({**LLAMA, "quantization_config": 7}, "'quantization_config' must be an object, got 7"),
     ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
     ({**LLAMA, "torch_dtype": "banana"}, "torch_dtype = 'banana' is unknown: expected float64, fl"),
-    ({"model_type": "minimax", "num_hidden_layers": 2, "attn_type_list": [0, 1]},
-     "'attn_type_list' = [0, 1] is not read, and the class reads layer_types: a count may"),
+    *(({"model_type": "minimax", "num_hidden_layers": 2, "attn_type_list": one},
+       "'attn_type_list' must say 0 or 1 for each of 2 layers") for one in ([0, 2], [1])),
+    ({"model_type": "phimoe", "num_hidden_layers": 2, "attn_type_list": [0, 1]},
+     "'attn_type_list' = [0, 1] is not read"),
+    ({"model_type": "recurrent_gemma", "block_types": ["recurrent", "foo"]},
+     "block_types has 'foo': expected recurrent, attention"),
+    ({"model_type": "recurrent_gemma", "block_types": []},
+     "'block_types' must list recurrent or attention, got []"),
+    *(({"model_type": kind, name: ["1"]}, f"'{name}' must list numbers of layers, got ['1']")
+      for kind, name in (("lfm2", "full_attn_idxs"), ("llama4_text", "moe_layers"),
+                         ("qwen3_moe", "mlp_only_layers"), ("bamba", "attn_layer_indices"))),
+    *(({"model_type": kind, "num_hidden_layers": 1, "no_rope_layers": ["0"]},
+       "'no_rope_layers' must say 0 or 1 for each of 1 layers")
+      for kind in ("smollm3", "llama4_text")),
     *(({"model_type": kind, "sliding_window": 40}, "'sliding_window' = 40 is not read (the "
        "default is None): a count may depend on it; --ignore sliding_window leaves it out")
       for kind in ("llama", "glm4_moe", "olmo2", "deepseek_v3", "nemotron_h", "qwen3_next")),
@@ -416,6 +428,32 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path, config: Any, senten
     with pytest.raises(ModelError) as raised:
         read(tmp_path, config)
     assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["lfm2", "lfm2_moe"])
+def test_the_older_name_of_ties_takes_the_place_of_todays_field(tmp_path: Path, kind: str) -> None:
+    """As the classes Lfm2Config and Lfm2MoeConfig read it."""
+    small = {"model_type": kind, "num_hidden_layers": 3, "hidden_size": 64}
+    apart, tied = (
+        [
+            read(tmp_path, {**small, **fields}).parameters().at()
+            for fields in ({"tie_word_embeddings": ties}, {"tie_embedding": ties},
+                           {"tie_embedding": ties, "tie_word_embeddings": not ties})
+        ]
+        for ties in (False, True)
+    )  # fmt: skip
+    assert {*apart} == {tied[0] + 64 * 65536}
+    assert len({*tied}) == 1
+
+
+def test_attn_type_list_of_minimax_is_read_as_layer_types(tmp_path: Path) -> None:
+    kinds = ["linear_attention", "full_attention", "linear_attention"]
+    config = {"model_type": "minimax", "num_hidden_layers": 3}
+    older = read(tmp_path, {**config, "attn_type_list": [0, 1, 0]})
+    today = read(tmp_path, {**config, "layer_types": kinds})
+    assert older.parameters().at() == today.parameters().at()
+    assert older.parameters().at() != read(tmp_path, config).parameters().at()
+    assert "the class reads layer_types alone" in older.described.remark
 
 
 @pytest.mark.parametrize(

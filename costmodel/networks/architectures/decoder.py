@@ -225,7 +225,7 @@ def sparse(c: Configuration, layers: int, first: int = 0) -> list[bool]:
     if c.of_class("decoder_sparse_step"):
         step = c.number("decoder_sparse_step") or 1
     if c.of_class("mlp_only_layers"):
-        dense = c.listing("mlp_only_layers") or []
+        dense = c.layers("mlp_only_layers") or []
     if c.of_class("mlp_layer_types"):
         listed = c.listing("mlp_layer_types")
     names = c.of_class("first_k_dense_replace", "num_dense_layers")

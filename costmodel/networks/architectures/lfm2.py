@@ -52,6 +52,7 @@ def read(c: Configuration) -> Description:
     """Describe the network of a configuration of transformers' Lfm2ForCausalLM or Lfm2Model: in
     each block attention or a gated convolution, then an FFN."""
     c.with_defaults(DEFAULTS)
+    c.replaced(tie_word_embeddings="tie_embedding")
     d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
     c.fields_read.update(ONLY_NUMBERS)
     c.agree(
@@ -63,7 +64,7 @@ def read(c: Configuration) -> Description:
         use_pos_enc=True,
     )
     turned, _ = rotary(c)
-    listed = c.listing("full_attn_idxs")
+    listed = c.layers("full_attn_idxs")
     there = range(number) if listed is None else listed
     kinds = layer_kinds(c, number, lambda k: KINDS[k not in there], KINDS)
     made = {

@@ -200,6 +200,7 @@ class Plain:
         switches: field that is true or false -> the option of attention that it switches on.
         fixed: field -> its only values that are read.
         same: field of a released file -> the field of the class that says the same.
+        replaced: field of the class -> a field of released files that takes its place.
         spelled: usual name of a field -> a name that released files have for the field.
         numbers: fields that change numbers and no count, separated by spaces.
         turned: the rotary embedding: an option of attention, or "".
@@ -260,6 +261,7 @@ class Plain:
     switches: Mapping[str, str] = field(default_factory=lambda: {"attention_bias": "bias"})
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[str, str] = field(default_factory=dict)
     spelled: Mapping[str, str] = field(default_factory=dict)
     numbers: str = ""
     turned: str = "rotary"
@@ -314,6 +316,7 @@ class Plain:
         c.with_class().require(self.fixed)
         c.spellings = {**c.spellings, **self.spelled}
         c.fields_read.update(self.numbers.split())  # a field that nothing reads is refused
+        c.replaced(**self.replaced)
         c.agree(**{name: c.get(other) for name, other in self.same.items()})
         if self.check and (words := self.check(c)):
             raise c.refused(words)

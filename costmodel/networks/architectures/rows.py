@@ -59,11 +59,8 @@ DEEPSEEK = (
 
 def _mllama(c: Configuration, k: int, number: int) -> str:
     """Cross-attention in the layers that the field lists, counted from 0."""
-    listed = c.get("cross_attention_layers")
-    there = range(3, 40, 5) if listed is None else listed
-    if not isinstance(there, Sequence) or any(type(one) is not int for one in there):
-        raise c.refused(f"'cross_attention_layers' must list numbers of layers, got {listed!r}")
-    return CROSS if k in there else FULL
+    listed = c.layers("cross_attention_layers")
+    return CROSS if k in (range(3, 40, 5) if listed is None else listed) else FULL
 
 
 def _rows_of_image(c: Configuration) -> int:
@@ -176,7 +173,7 @@ def _mamba_2(c: Configuration) -> Use:
 
 
 def _bamba(c: Configuration, k: int, number: int) -> str:
-    return FULL if k in (c.listing("attn_layer_indices") or ()) else LINEAR
+    return FULL if k in (c.layers("attn_layer_indices") or ()) else LINEAR
 
 
 def _mamba(c: Configuration) -> Use:
@@ -265,6 +262,16 @@ def _bailing(c: Configuration) -> Use:
     return mixer("kda", ("full-maps", *safe), n=n, h=h, k=k)
 
 
+def _minimax(c: Configuration, k: int, number: int) -> str:
+    """Full attention in layers 0, 2, ..., or where `attn_type_list` of files of 2025 says 1."""
+    listed = c.flags("attn_type_list", number)
+    if listed:
+        c.remark = (
+            "attn_type_list says which layers are full attention; the class reads layer_types alone"
+        )
+    return FULL if (listed[k] if listed else k % 2 == 0) else LINEAR
+
+
 def _last(of: str) -> Kinds:
     """Full attention in the last of as many layers as the field `of` says, other mixers before."""
     return lambda c, k, number: LINEAR if (k + 1) % c.size(of) else FULL
@@ -305,9 +312,17 @@ def _rg_lru(c: Configuration) -> Use:
     return mixer("rg-lru", (), n=n, h=width // n, k=c.size("conv1d_width"))
 
 
+BLOCKS: Mapping[str, str] = {"recurrent": LINEAR, "attention": NEAR}
+"""Name of a layer of RecurrentGemma -> its kind."""
+
+
 def _recurrent(c: Configuration, k: int, number: int) -> str:
-    types = c.listing("block_types") or ("recurrent",)
-    return NEAR if types[k % len(types)] == "attention" else LINEAR
+    """The kinds that `block_types` lists, in turn; ModelError for none, or an unknown one."""
+    listed = c.listing("block_types")
+    types = c.layer_types(len(listed or ()), [*BLOCKS], listed, "block_types")
+    if not types:
+        raise c.refused(f"'block_types' must list {' or '.join(BLOCKS)}, got {listed!r}")
+    return BLOCKS[types[k % len(types)]]
 
 
 def _falcon(c: Configuration) -> Use:
@@ -458,10 +473,7 @@ def _neo(c: Configuration, k: int, number: int) -> str:
 def _turned(c: Configuration, number: int) -> list[bool]:
     """Whether each layer of Llama 4 has rotary embedding."""
     every = c.size("no_rope_layer_interval")
-    turns = c.listing("no_rope_layers") or [(k + 1) % every for k in range(number)]
-    if len(turns) != number:
-        raise c.refused(f"'no_rope_layers' must say 0 or 1 for each of {number} layers")
-    return [*map(bool, turns)]
+    return c.flags("no_rope_layers", number) or [(k + 1) % every > 0 for k in range(number)]
 
 
 def _llama_4(c: Configuration) -> str:
@@ -475,7 +487,7 @@ def _llama_4(c: Configuration) -> str:
 
 
 def _llama_4_experts(c: Configuration, number: int) -> list[bool]:
-    step, listed = c.size("interleave_moe_layer_step"), c.listing("moe_layers")
+    step, listed = c.size("interleave_moe_layer_step"), c.layers("moe_layers")
     return [k in listed if listed is not None else (k + 1) % step == 0 for k in range(number)]
 
 
@@ -849,7 +861,7 @@ ROWS: Mapping[str, Plain] = {
     "lfm2_moe": Plain(
         name="Lfm2Moe", options=NORMED, mixers={CONV: gated_convolution}, activation="silu",
         numbers="routed_scaling_factor use_expert_bias",
-        same={"tie_embedding": "tie_word_embeddings"},
+        replaced={"tie_word_embeddings": "tie_embedding"},
         experts=Experts(scores="sigmoid"),
     ),
     "lfm3": Plain(
@@ -882,7 +894,7 @@ ROWS: Mapping[str, Plain] = {
     ),
     "minimax": Plain(
         name="MiniMax", mixers={LINEAR: _lightning, FULL: _bounded},
-        kinds=lambda c, k, number: LINEAR if k % 2 else FULL,
+        kinds=_minimax,
         numbers="block_size full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor "
         "linear_attn_beta_factor mlp_alpha_factor mlp_beta_factor",
         experts=Experts(normalised=True, width="intermediate_size"),

@@ -50,9 +50,7 @@ def read(c: Configuration) -> Description:
     c.with_defaults(DEFAULTS)
     turned, _ = rotary(c)
     number, every = c.size("num_hidden_layers"), c.size("no_rope_layer_interval")
-    turns = c.listing("no_rope_layers") or [(k + 1) % every != 0 for k in range(number)]
-    if len(turns) != number:
-        raise c.refused(f"'no_rope_layers' must say 0 or 1 for each of {number} layers")
+    turns = c.flags("no_rope_layers", number) or [(k + 1) % every > 0 for k in range(number)]
     width = c.size_or_none("sliding_window") if c.switch("use_sliding_window") else None
     c.fields_read.update(("sliding_window", "max_window_layers"))  # read where windows are in use
     kinds = layer_kinds(c, number, lambda k: KINDS[bool(width) and not turns[k]], KINDS)
@@ -74,7 +72,7 @@ def read(c: Configuration) -> Description:
     }
     layers = [
         block(
-            "rotary" if turn else "no positions", made[bool(turn), kind == KINDS[1]], ffn, norm=norm
+            "rotary" if turn else "no positions", made[turn, kind == KINDS[1]], ffn, norm=norm
         )
         for turn, kind in zip(turns, kinds, strict=True)
     ]
