@@ -222,6 +222,21 @@ class Configuration:
             raise self.refused(f"'{name}' must be a positive integer, got {value!r}")
         return value
 
+    def divide(self, part: str, whole: str) -> None:
+        """Raise ModelError, with the names that the file has for the fields, unless the number in
+        the field `part` divides that in the field `whole`, or one of the two is missing."""
+        small, large = self.size_or_none(part), self.size_or_none(whole)
+        if small and large and large % small:
+            one, two = (
+                next(
+                    (n for n, of in self.spellings.items() if of == name and n in self.fields), name
+                )
+                if name not in self.fields
+                else name
+                for name in (part, whole)
+            )
+            raise self.refused(f"{one} = {small} does not divide {two} = {large}")
+
     def number(self, *names: str) -> int:
         """The integer in a field with several spellings, 0 if it is missing or null; ModelError for
         any other value."""
@@ -243,8 +258,8 @@ class Configuration:
         return None if value is None else [*value]
 
     def layers(self, name: str) -> list[int] | None:
-        """The numbers of layers, from 0, that the field `name` lists; None if it is missing or null,
-        ModelError for any other value."""
+        """The numbers of layers, from 0, that the field `name` lists; None if it is missing or
+        null, ModelError for any other value."""
         found = self.listing(name)
         if any(type(one) is not int for one in found or ()):
             raise self.refused(f"'{name}' must list numbers of layers, got {found!r}")
@@ -259,8 +274,8 @@ class Configuration:
         return found and [*map(bool, found)]
 
     def replaced(self, **older: str) -> None:
-        """Let a field of released files, if given, take the place of the class's field, as the class
-        does whatever its own field says: `replaced(tie_word_embeddings="tie_embedding")`."""
+        """Let a field of released files, if given, take the place of the class's field, whatever
+        that says, as the class does: `replaced(tie_word_embeddings="tie_embedding")`."""
         self.fields_read.update(older.values())
         given = {name: self.fields[own] for name, own in older.items() if own in self.fields}
         self.fields = {**self.fields, **given}

@@ -23,8 +23,10 @@ from costmodel.program.element_types import Dtypes, bytes_in_rows, entry_bytes
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Missing
 from costmodel.questions.state import ROLES, state_of
+from costmodel.symbolic.at_sizes import each
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
+from costmodel.symbolic.sizes import checked
 
 CONVOLVED = "k"
 """The letter of the width of a kernel: the rows that a convolution holds number one less."""
@@ -189,12 +191,25 @@ class Holding:
         return ceil(self.parameters * entry_bytes(dtype))
 
     def at(self, context: int, role: str | None = None) -> int:
-        """The bytes of one sequence after this many tokens, in one role or in all."""
-        return sum(part.at(context) for part in self.parts if role in (None, part.role))
+        """The bytes of one sequence after `context` tokens, a positive integer or an array of such,
+        in one role or in all. SizeError for another context."""
+
+        def one(sizes: Mapping[str, int]) -> int:
+            tokens = checked(sizes)["t"]
+            return sum(part.at(tokens) for part in self.parts if role in (None, part.role))
+
+        found: int = each(one, {"t": context})
+        return found
 
     def further(self, context: int) -> int:
-        """The bytes that the next token adds to a sequence of this many."""
-        return sum(part.further(context) for part in self.parts)
+        """The bytes that the next token adds to a sequence of `context` tokens, as in `at`."""
+
+        def one(sizes: Mapping[str, int]) -> int:
+            tokens = checked(sizes)["t"]
+            return sum(part.further(tokens) for part in self.parts)
+
+        found: int = each(one, {"t": context})
+        return found
 
     @property
     def each(self) -> Exact:

@@ -135,12 +135,19 @@ def file_fields(source: Source) -> dict[str, Any]:
     if not isinstance(source, (Path, Mapping)):
         raise ModelError(f"expected the path of a config.json, or its fields, got {source!r}")
     try:
-        fields = read_data(source) if isinstance(source, Path) else {**source}
+        fields = read_data(source) if isinstance(source, Path) else _as_json({**source})
     except ValueError as reason:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or llama")
     return fields
+
+
+def _as_json(value: Any) -> Any:
+    """A value as JSON has it: tuples as lists, in objects and lists too."""
+    if isinstance(value, dict):
+        return {name: _as_json(one) for name, one in value.items()}
+    return [*map(_as_json, value)] if isinstance(value, list | tuple) else value
 
 
 def named(value: Any) -> set[str]:

@@ -34,6 +34,9 @@ CAP = 30
 MULTIPLIER = Constant(Poly.of(Fraction(11, 50)))
 """A constant of Granite; each model has another one."""
 
+INVERSE = Constant(Poly.of(Fraction(50, 11)))
+"""1/MULTIPLIER."""
+
 REST = Constant(Poly.of(1 - Fraction(11, 50) ** 2), 1)
 """The root of 1 - MULTIPLIER^2, for the other term of a sum; in Beam each sum has another one."""
 
@@ -505,15 +508,15 @@ def gated_ffn(
 
 
 @noting
-def head(
-    tied: bool = False, bias: bool = False, *, cap: bool = False, divided: bool = False
-) -> Mixer:
+def head(tied: bool = False, bias: bool = False, *, cap: bool = False, scale: str = "") -> Mixer:
     """Make the part head, as a mixer x (l, d) to y (l, u): a score for every entry of the
     vocabulary.
 
     `tied`: the weights are the embedding's E (u, d), whose parameters the embedding has; else the
-    head has its own W (d, u). `cap`: scores s as 30 tanh(s/30), as in Gemma 2; `divided`: scores
-    over a constant, as in Granite.
+    head has its own W (d, u). `cap`: scores s as 30 tanh(s/30), as in Gemma 2.
+
+    `scale`: "divided", scores over a constant, as in Granite; "multiplied", scores times a
+    constant, as in Cohere; "rows", the rows over a constant, as in MiniCPM3: d divisions a row.
     """
     m = _new_part("head", "Head", "Chen 2023, arXiv 2308.07661v1, eq. (16)")
     l, d, u = m.sizes("l d u")
@@ -523,11 +526,17 @@ def head(
     with m.form("direct") as f:
         i, c = f.index("i", 1, l), f.index("c", 1, u)
         a = f.index("a", 1, d)
-        product = sum_(x[i, a] * (W[c, a] if tied else W[a, c]), over=a)
+        rows = x
+        if scale == "rows":
+            rows = f.array("scaled", l, d)
+            rows[i, a] = x[i, a] / MULTIPLIER
+        product = sum_(rows[i, a] * (W[c, a] if tied else W[a, c]), over=a)
         score = product if b_out is None else product + b_out[c]
         if cap:
             score = CAP * function("tanh", score / CAP)
-        y[i, c] = score / MULTIPLIER if divided else score
+        if scale == "multiplied":
+            score = INVERSE * score
+        y[i, c] = score / MULTIPLIER if scale == "divided" else score
     return m
 
 

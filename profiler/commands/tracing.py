@@ -61,9 +61,10 @@ def trace(
     chosen(format_, "--format", formats("data"))
     lets = [part for text in let or () for part in text.split(",")]
     taken = "both" if grad is None and against is not None else grad
+    mixer = None if against is None else load_mixer(against)  # refused before minutes of tracing
     found = tracing.trace(target, over=over, let=lets, backend=backend, grad=taken, mode=mode)
     sizes = None if at is None else found.sizes(at)
-    apart_ = comparing.compare_passes(found, against) if against is not None else []
+    apart_ = comparing.compare_passes(found, mixer) if mixer is not None else []
     show(document(found, apart_, sizes), format_, output, force, context)
 
 

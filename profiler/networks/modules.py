@@ -24,7 +24,7 @@ from costmodel.mixers.self_attention import BASE
 from costmodel.networks.architectures.equations.streams import LEAST
 from costmodel.networks.blocks import Use, of_first_row
 from costmodel.networks.experts import SCALE
-from costmodel.networks.parts import ALPHA, CAP, LIMIT, MULTIPLIER, QUANTILE, REST, RMS_EPS
+from costmodel.networks.parts import ALPHA, CAP, INVERSE, LIMIT, MULTIPLIER, QUANTILE, REST, RMS_EPS
 from costmodel.program.dependence import reads
 from costmodel.program.losses import SMOOTHING
 from profiler.modules.attention import dense_attention
@@ -265,16 +265,17 @@ def gated_ffn(
     return linear(p, hidden, "W_down", "b_down")
 
 
-def head(
-    p: Any, x: Tensor, other: None, tied: bool, bias: bool, cap: bool, divided: bool
-) -> Tensor:
+def head(p: Any, x: Tensor, other: None, tied: bool, bias: bool, cap: bool, scale: str) -> Tensor:
     """Scores (b, s, u) of rows x (b, s, d), by the part's own map W or, `tied`, by the embedding E;
-    then `cap` bounds the scores by a tanh, and `divided` divides them by a constant. `other` is
+    then `cap` bounds the scores by a tanh. By `scale` a constant divides the scores ("divided") or
+    the rows before ("rows"), or multiplies the scores ("multiplied"). `other` is
     None: a head has no second input."""
+    x = x / float_of(MULTIPLIER) if scale == "rows" else x
     score: Tensor = x @ (p.E.t() if tied else p.W)
     score = score + p.b if bias else score
     score = CAP * torch.tanh(score / CAP) if cap else score
-    return score / float_of(MULTIPLIER) if divided else score
+    score = score * float_of(INVERSE) if scale == "multiplied" else score
+    return score / float_of(MULTIPLIER) if scale == "divided" else score
 
 
 def experts(

@@ -329,7 +329,13 @@ REFUSED = [
     ({"model_type": "zamba", "n_mamba_heads": 3}, "3 heads do not divide the 7424 channels of"),
     ({"model_type": "zamba", "tie_word_embeddings": False}, "tie_word_embeddings = False is not"),
     ({"model_type": "zamba", "attention_hidden_size": 64}, "= 64 differs from what other fields"),
-    ({"model_type": "zamba2", "num_key_value_heads": 5}, "5 heads of keys do not divide the 32"),
+    ({"model_type": "zamba2", "num_key_value_heads": 5},
+     "num_key_value_heads = 5 does not divide num_attention_heads = 32"),
+    ({**LLAMA, "num_key_value_heads": 5}, "num_key_value_heads = 5 does not divide num_attention"),
+    ({"model_type": "qwen3_next", "linear_num_key_heads": 5},
+     "linear_num_key_heads = 5 does not divide linear_num_value_heads = 32"),
+    ({"model_type": "glm4_moe", "num_local_experts": 9, "n_group": 2},
+     "n_group = 2 does not divide num_local_experts = 9"),
     ({"model_type": "zamba2", "num_attention_heads": 30, "use_shared_attention_adapter": True},
      "divides 2 x hidden_size = 5120: got 30 query heads and 30 key heads"),
     ({"model_type": "xlstm", "ffn_proj_factor": -1}, "must be a positive number, got -1"),
@@ -444,6 +450,19 @@ def test_the_older_name_of_ties_takes_the_place_of_todays_field(tmp_path: Path, 
     )  # fmt: skip
     assert {*apart} == {tied[0] + 64 * 65536}
     assert len({*tied}) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale"),
+    [
+        *((kind, "multiplied") for kind in ("cohere", "cohere2", "cohere2_moe", "hyperclovax")),
+        *((kind, "divided") for kind in ("granite", "granitemoe", "granitemoehybrid")),
+        ("minicpm3", "rows"),
+    ],
+)
+def test_scores_are_scaled_as_the_class_scales_them(tmp_path: Path, kind: str, scale: str) -> None:
+    (head,) = (use for use in read(tmp_path, {"model_type": kind}).uses if use.label == "head")
+    assert head.mixer.made_with["scale"] == scale
 
 
 def test_attn_type_list_of_minimax_is_read_as_layer_types(tmp_path: Path) -> None:
@@ -636,6 +655,15 @@ def test_a_configuration_is_read_in_python_by_its_path_or_its_fields(tmp_path: P
         held = networks.memory(net, weight_dtype="fp8")
         assert held.weights == held.active == net.parameters().at()
         assert held.at(5) == 2 * net.state().at(t=5)
+        assert [*held.at([5, 7])] == [held.at(5), held.at(7)]
+        assert [*held.further([5, 7])] == [held.further(5)] * 2
+        for bad in (-1, 0, 1.5, "5"):
+            with pytest.raises(SizeError, match="size t must "):
+                held.at(bad)  # type: ignore[arg-type]  # the wrong kind
+    two = {"model_type": "lfm2", "num_hidden_layers": 2}
+    kinds = ("conv", "full_attention")
+    found, other = (networks.model({**two, "layer_types": of(kinds)}) for of in (tuple, list))
+    assert found.parameters().at() == other.parameters().at()
     assert networks.model(LLAMA).name == "llama"
     found = printed("memory", path, "--t", "5")
     assert (found["model"], found["source"]) == ("a/name", f"{path}, model_type llama")

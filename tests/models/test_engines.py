@@ -119,6 +119,14 @@ def test_pages_equal_those_that_vllm_plans(tmp_path: Path, name: str) -> None:
     assert (found.bytes, OF_VLLM[name][1] in "; ".join(found.says)) == (OF_VLLM[name][0], True)
 
 
+def test_the_width_that_a_layer_with_a_window_keeps_is_named(tmp_path: Path) -> None:
+    """`_sliding_window_tensor` of `DynamicSlidingWindowLayer`, one int64."""
+    said = "of 18 layers with a window holds its width too, 8 B, not counted"
+    for name, there in (("gpt-oss-120b", True), ("Qwen3-Next-80B-A3B", False)):
+        found = reserved(tmp_path, PUBLISHED[name][0], "transformers")
+        assert (said in "; ".join(found.says)) == there
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_engine_has_a_rule_for_a_decoder_that_reads_an_encoder(
     tmp_path: Path, engine: str

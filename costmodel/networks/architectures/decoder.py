@@ -97,6 +97,8 @@ def attention(
     """Make the part self-attention with `options` and `sizes` of its own (None: not given); the
     usual fields of the configuration give its n heads, g heads of keys and values (the option
     `grouped` if fewer than n) unless `groups` does, and the width of a head."""
+    if groups is None:
+        c.divide("num_key_value_heads", "num_attention_heads")
     n = c.size("num_attention_heads")
     g = groups or c.size_or_none("num_key_value_heads") or n
     grouped = ("grouped",) if g != n else ()
@@ -147,6 +149,10 @@ def map_biases(c: Configuration, name: str, out: str = "") -> tuple[str, ...]:
     return tuple(option for option, has in there.items() if has)
 
 
+OF_NUMBER = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Names of the field with the number of experts."""
+
+
 def mixture(
     c: Configuration,
     routing: str,
@@ -178,10 +184,9 @@ def mixture(
             None: a buffer where `routing` takes sigmoids of all scores.
         offset: the sum of the experts' outputs has a bias.
     """
-    number = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
              "moe_top_k")  # fmt: skip
-    numbers, choices = c.of_class(*number) or number, c.of_class(*names) or names
+    numbers, choices = c.of_class(*OF_NUMBER) or OF_NUMBER, c.of_class(*names) or names
     part_sizes = {"E": c.size(*numbers), "f": width}
     # the last call raises ModelError: neither configuration nor class says a number
     part_sizes["c"] = c.size_or_none(*choices) or chosen or c.size(*choices)
@@ -262,7 +267,7 @@ def decoder(
     remark: str = "",
     scaled: bool = False,
     cap: bool = False,
-    divided: bool = False,
+    scale: str = "",
     state: str = "",
     bias: bool = False,
     entry: Sequence[Use] = (),
@@ -283,7 +288,7 @@ def decoder(
         detects: the parts after the layers of the class ForPreTraining, if its rows score tokens.
         ties: whether the class ties the head to the embedding if the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
-        cap, divided, bias: scores are bounded, divided by a constant, or have a bias.
+        cap, scale, bias: of the head, as in `parts.head`.
         state: the element type in which the class keeps recurrent states; "": as the weights.
         entry: what stands between the embedding and the layers; the first part may give the width
             of embedded rows as its size d, where that is another than d.
@@ -300,7 +305,7 @@ def decoder(
     named = c.architecture(*classes, *called, *detecting, without)
     scored = named not in (without, *detecting)
     tied = c.switch("tie_word_embeddings") and scored and ties
-    head = parts.head(tied, bias, cap=cap, divided=divided)
+    head = parts.head(tied, bias, cap=cap, scale=scale)
     scores = {"d": before[-1].sizes["d"]} if before else {}
     ending = (
         *before,

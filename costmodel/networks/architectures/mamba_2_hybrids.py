@@ -101,7 +101,7 @@ def read_granite(c: Configuration) -> Description:
         for kind in kinds
     ]
     return decoder(
-        c, "GraniteMoeHybrid", layers, norm, sizes, scaled=True, divided=True, state="fp32"
+        c, "GraniteMoeHybrid", layers, norm, sizes, scaled=True, scale="divided", state="fp32"
     )
 
 

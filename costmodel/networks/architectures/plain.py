@@ -13,6 +13,7 @@ from typing import Any
 from costmodel.language.equations import Mixer
 from costmodel.networks import parts
 from costmodel.networks.architectures.decoder import (
+    OF_NUMBER,
     attention,
     block,
     decoder,
@@ -54,7 +55,7 @@ NORMS: Mapping[str, Callable[[], Mixer]] = {
 
 
 OF_EXPERTS = (
-    "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts",
+    *OF_NUMBER,
     "num_experts_per_tok", "moe_topk", "moe_k", "n_shared_experts", "num_shared_experts",
     "moe_num_shared_experts", "shared_expert_intermediate_size", "shared_intermediate_size",
     "norm_topk_prob", "n_group", "topk_group",
@@ -135,6 +136,8 @@ class Experts:
             clamped=self.clamped, biased=self.biased, correction=self.correction,
             activation=activation, chosen=self.chosen, offset=self.offset,
         )  # fmt: skip
+        for name in c.of_class(*OF_NUMBER):
+            c.divide("n_group", name)
         groups, best = c.size_or_none("n_group") or 1, c.size_or_none("topk_group") or 1
         method = {**c.defaults, **c.fields}.get("topk_method")
         if best >= groups or method == "greedy":  # as DeepSeek-V2 calls a choice among all
@@ -223,7 +226,7 @@ class Plain:
         residual: which terms of the residual sums constants multiply, as in `parts.residual`.
         gated: kinds of layers in which they are multiplied by tanh of a parameter.
         seen: how many rows of an image, e, layers of cross-attention read.
-        divided, cap: the head, as in `parts.head`; `cap` may be the field with the bound.
+        scale, cap: of the head, as in `parts.head`; `cap` may be the field with the bound.
         head_bias: whether scores have a bias, or the field that says.
         positions: "", "learned" or "sinusoidal"; `offset`: rows before the first of a table;
             `pads`: rows among `max_position_embeddings` before the first that a token reads.
@@ -285,7 +288,7 @@ class Plain:
     residual: str = ""
     gated: frozenset[str] = frozenset()
     seen: Callable[[Configuration], int] | None = None
-    divided: bool = False
+    scale: str = ""
     cap: bool | str = False
     head_bias: bool | str = False
     positions: str = ""
@@ -367,7 +370,7 @@ class Plain:
             before=self._before(c, norm), pooler=self.pooler,
             sets=c.size(self.groups) if self.groups else None,
             remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
-            cap=_switched(c, self.cap), divided=self.divided,
+            cap=_switched(c, self.cap), scale=self.scale,
             bias=_switched(c, self.head_bias), entry=entry, beyond=self.beyond,
         )  # fmt: skip
 

@@ -138,6 +138,7 @@ def _decoder(
     every = c.size("full_attention_interval")
     kinds = layer_kinds(c, len(ffn), lambda k: KINDS[bool((k + 1) % every)], KINDS)
     bias = ("bias",) if c.switch("attention_bias") else ()
+    c.divide("linear_num_key_heads", "linear_num_value_heads")
     made = {
         KINDS[0]: attention(c, *bias, "gate", "qk-norm", *turned, **share),
         KINDS[1]: mixer(

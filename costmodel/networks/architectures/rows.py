@@ -8,7 +8,7 @@ configuration c. Rows or channels *turn* if queries and keys get a rotary embedd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -601,12 +601,13 @@ ROWS: Mapping[str, Plain] = {
         numbers="n_ctx attn_pdrop",
     ),
     "cohere": Plain(
-        name="Cohere", norm="layer, no bias", place="beside", turned="rotary-pairs", divided=True,
-        numbers="logit_scale",
+        name="Cohere", norm="layer, no bias", place="beside", turned="rotary-pairs",
+        scale="multiplied", numbers="logit_scale",
         switches={"attention_bias": "bias", "use_qk_norm": "heads-qk-layer-norm"},
     ),
     "cohere2": Plain(
-        name="Cohere2", norm="layer, no bias", place="beside", turned="rotary-pairs", divided=True,
+        name="Cohere2", norm="layer, no bias", place="beside", turned="rotary-pairs",
+        scale="multiplied",
         numbers="logit_scale layer_switch order_of_interleaved_layers position_embedding_type",
         kinds=every(4), still=frozenset({FULL}),
         fixed={
@@ -616,7 +617,7 @@ ROWS: Mapping[str, Plain] = {
     ),
     "cohere2_moe": Plain(
         name="Cohere2Moe", norm="layer, no bias", place="beside", turned="rotary-pairs",
-        divided=True, kinds=every("sliding_window_pattern"), still=frozenset({FULL}),
+        scale="multiplied", kinds=every("sliding_window_pattern"), still=frozenset({FULL}),
         numbers="logit_scale shared_expert_combination_strategy norm_topk_prob",
         fixed={
             "rms_norm_eps": (None,), "first_k_dense_replace": (0,),
@@ -629,7 +630,7 @@ ROWS: Mapping[str, Plain] = {
     ),
     "cohere_compass_text": Plain(
         name="CohereCompass", bare="TextModel", norm="layer, no bias", place="beside",
-        divided=True, numbers="logit_scale pooling",
+        scale="multiplied", numbers="logit_scale pooling",
     ),
     "ctrl": Plain(
         name="CTRL", head_class="LMHeadModel", norm="layer", options=("bias",), turned="",
@@ -763,25 +764,27 @@ ROWS: Mapping[str, Plain] = {
         activation="activation_function", head_bias=True, dropout="resid_pdrop embd_pdrop",
         numbers="attn_pdrop", fixed={"rotary": (True,), "scale_attn_weights": (True,)},
     ),
-    "granite": Plain(name="Granite", scaled=True, residual="output", divided=True, numbers=GRANITE),
+    "granite": Plain(
+        name="Granite", scaled=True, residual="output", scale="divided", numbers=GRANITE,
+    ),
     "granitemoe": Plain(
-        name="GraniteMoe", scaled=True, residual="output", divided=True, numbers=GRANITE,
+        name="GraniteMoe", scaled=True, residual="output", scale="divided", numbers=GRANITE,
         experts=Experts(scores="chosen-softmax", normalised=False, width="intermediate_size"),
     ),
     "granitemoeshared": Plain(
-        name="GraniteMoeShared", scaled=True, residual="output", divided=True, numbers=GRANITE,
+        name="GraniteMoeShared", scaled=True, residual="output", scale="divided", numbers=GRANITE,
         experts=Experts(
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
         ),
     ),
     "granite_swa": Plain(
         name="GraniteSWA", options=("sinks",), check=TURNED, scaled=True, residual="output",
-        divided=True,
+        scale="divided",
         numbers=GRANITE, kinds=first(4),
     ),
     "granitemoe_swa": Plain(
         name="GraniteMoeSWA", options=("sinks",), check=TURNED, scaled=True, residual="output",
-        divided=True,
+        scale="divided",
         numbers=GRANITE, kinds=first(4),
         experts=Experts(
             scores="chosen-softmax", normalised=False, width="intermediate_size", shared="plain"
@@ -805,7 +808,7 @@ ROWS: Mapping[str, Plain] = {
         experts=Experts(scores="sigmoid", normalised=True, shared="plain", first=1),
     ),
     "hyperclovax": Plain(
-        name="HyperCLOVAX", scaled=True, residual="output", divided=True, numbers=GRANITE,
+        name="HyperCLOVAX", scaled=True, residual="output", scale="multiplied", numbers=GRANITE,
         place=lambda c: "both" if c.switch("use_post_norm") else "before",
     ),
     "internlm3": Plain(name="Llama", called=("InternLM3ForCausalLM",)),
@@ -889,7 +892,7 @@ ROWS: Mapping[str, Plain] = {
         name="Mellum", options=NORMED, experts=Experts(), numbers="num_nextn_predict_layers",
     ),
     "minicpm3": Plain(
-        name="MiniCPM3", mixers={FULL: latent}, scaled=True, residual="output", divided=True,
+        name="MiniCPM3", mixers={FULL: latent}, scaled=True, residual="output", scale="rows",
         numbers="scale_emb scale_depth dim_model_base",
     ),
     "minimax": Plain(

@@ -71,9 +71,7 @@ def read(c: Configuration) -> Description:
         if not near or width is not None
     }
     layers = [
-        block(
-            "rotary" if turn else "no positions", made[turn, kind == KINDS[1]], ffn, norm=norm
-        )
+        block("rotary" if turn else "no positions", made[turn, kind == KINDS[1]], ffn, norm=norm)
         for turn, kind in zip(turns, kinds, strict=True)
     ]
     return decoder(c, "SmolLM3", layers, norm, {"f": c.size("intermediate_size")})

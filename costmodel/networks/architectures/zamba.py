@@ -156,11 +156,8 @@ def read_1(c: Configuration) -> Description:
 
 def _heads(c: Configuration) -> int:
     """The number of heads of queries; ModelError if the heads of keys do not divide them."""
-    n = c.size("num_attention_heads")
-    g = c.size_or_none("num_key_value_heads") or n
-    if n % g:
-        raise c.refused(f"{g} heads of keys do not divide the {n} heads of queries")
-    return n
+    c.divide("num_key_value_heads", "num_attention_heads")
+    return c.size("num_attention_heads")
 
 
 def _around(plain: Block, uses: tuple[Use, ...], later: bool) -> Block:

@@ -50,7 +50,15 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
         says.append("keys and values of the tokens so far, in tensors that grow")
     if "conv_states" in names and held.network.described.model_type not in TIGHT:
         says.append("a convolution of k taps holds k columns, of which later tokens read k-1")
+    if bounded := sum(p.layers for p in held.parts if _bounded(held, p)):
+        says.append(f"each of {bounded} layers with a window holds its width too, 8 B, not counted")
     return Reserved(tuple(tensors), token // batch, tuple(says))
+
+
+def _bounded(held: Holding, part: Held) -> bool:
+    """Whether the cache object has a layer with a window for a part."""
+    windows = {"window", "chunked-window"} & {*part.use.mixer.options}
+    return bool(windows) and held.network.described.model_type not in WHOLE
 
 
 def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Tensor]:

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 import costmodel as cm
+from cli import app
 from costmodel import Mixer
 from costmodel.symbolic.polynomial import Poly
+from profiler import tracing
 from profiler.mixers.extractor import SheDirect
 from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.modules import implementations
@@ -204,3 +207,9 @@ def test_a_pass_that_cannot_be_compared_says_why(monkeypatch: pytest.MonkeyPatch
         assert not forward.explained and forward.reason == ""
         assert "one entry of x may be the maximum of several rows" in backward.reason
     assert {*asked} == {"forward"}
+
+
+def test_an_unknown_mixer_is_refused_before_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "trace", lambda *given, **named: pytest.fail("traced"))
+    words = ["trace", "torch.nn:Linear", "--over", "l", "--against", "config.json"]
+    assert CliRunner().invoke(app, words).exit_code == 2
