@@ -252,7 +252,8 @@ class _Builder(Sums):
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:
         """Yield the disjoint parts, as constraints, of an equation's domain that have a gradient;
         the whole domain if all points have one. The entries of one transform stay together, and the
-        rows of one scan are all in one part, at all sizes, as one operation computes them all."""
+        rows of one scan are all in one part, at all sizes, as the scan back reads the gradient of
+        every row: zero where no equation reads the row."""
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:  # the equation defines no entry at any size
             return

@@ -218,7 +218,8 @@ def compared(
 ) -> Match:
     """The values of the size `vary` of the first mixer of `pair` at which a figure equals that of
     the second mixer, or is nearest to it; `forms` are those of both. `given` has one value, or the
-    letter of an equal size, for each given size; that of `vary` is for the second mixer alone."""
+    letter of an equal size, for each given size; that of `vary` is for the second mixer alone. A
+    network as first mixer has `vary` open in place of its configuration's value."""
     (one, two), (form, its_form) = pair, forms
     one = opened(one, vary)
     refuse_unknown([vary], (one, two))

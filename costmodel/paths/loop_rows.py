@@ -79,7 +79,10 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
             return False
     if block.reach > 1:
         name = parts[0].equation.name
-        raise Unsupported(f"{name}: the recurrence reads rows further back than the previous row")
+        raise Unsupported(
+            f"{name}: the recurrence reads rows further back than the previous row, the only one "
+            "for which depths have a formula"
+        )
     return True
 
 

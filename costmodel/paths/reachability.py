@@ -326,7 +326,8 @@ def _read_rows(
 def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
     """The largest (`sign` 1) or smallest (`sign` -1) row while the indices `over` run over their
     ranges, which are among the constraints `around`: i and 1 for row j with j in 1..i. None if it
-    is not proven which bound of the row that is."""
+    is not proven which bound of the row that is. Bounds on a multiple of the row are not compared:
+    with j <= w and 2*j <= i, the largest row is given as w, also where i < 2*w."""
     if row.letters.isdisjoint(over):
         return row
     at = Poly.atom(ROW)

@@ -125,8 +125,8 @@ class Dtypes:
         return bytes_in_rows(self.name_of(kind), row)
 
     def checked(self) -> Dtypes:
-        """These types; ValueError for an unknown one. Weights and rows of tokens alone have types
-        in blocks (`QUANTISED`)."""
+        """These types; ValueError for an unknown one. Only weights and rows of tokens (`cache`) may
+        have types in blocks (`QUANTISED`)."""
         for name in filter(None, (self.activations, self.state)):
             element_bytes(name)
         for name in filter(None, (self.weights, self.cache)):

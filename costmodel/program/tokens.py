@@ -170,7 +170,8 @@ class Tokens:
 
     def indices_of(self, ref: Ref) -> frozenset[str]:
         """The indices in those positions of a reference on which the entry's tau (the latest input
-        row that it depends on) depends; gathered positions, as in x[p[i]], are left out."""
+        row that it depends on) depends, {i} for x[i, k]. Gathered positions, as in x[p[i]], are
+        left out, and so are positions that only the guards of tau name."""
         axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
         return frozenset().union(
             *(

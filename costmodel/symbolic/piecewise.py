@@ -78,7 +78,10 @@ class Exact:
         """The integer value at integer sizes; raises ValueError for a fraction."""
         total = self.rational(sizes)
         if type(total) is not int:
-            raise ValueError(f"a count came out fractional at {dict(sizes)}: {total}")
+            raise ValueError(
+                f"a count came out fractional at {dict(sizes)}: {total}; give sizes at which "
+                "quotients of sizes, such as d/n, are whole"
+            )
         return total
 
     def rational(self, sizes: Mapping[str, int]) -> int | Fraction:
@@ -187,9 +190,9 @@ def _sides(where: Constraints, guard: Poly) -> list[tuple[Constraints, bool]]:
     """The sizes of `where` split by a guard (a condition g >= 0), as pairs (constraints, whether
     the guard holds), without a side that is proven to be empty."""
     inside = narrowed(where, guard)
-    if inside is where:
+    if inside is where:  # `where` implies the guard
         return [(where, True)]
-    elsewhere = narrowed(where, -guard - 1)
+    elsewhere = narrowed(where, -guard - 1)  # g < 0, as guards are whole numbers
     return [(kept, kept is inside) for kept in (inside, elsewhere) if kept is not None]
 
 

@@ -97,6 +97,7 @@ def _simplified(level: Level) -> Level:
     # a condition is a polynomial >= 0: with a >= 0, the condition -a fixes a at 0
     zeros = {a: Poly() for guard in where for a in guard.atoms if -guard == Poly.atom(a)}
     depth = exchanged(level.depth, {a: x for a, x in zeros.items() if nonnegative(Poly.atom(a))})
+    # nothing is known beyond the conditions of the level
     return with_simple_minima(Level(depth, where, level.witness), known=frozenset())
 
 

@@ -213,8 +213,8 @@ class Sampled:
 
     @property
     def vague(self) -> bool:
-        """Whether the time is too uncertain: disturbed, and its upper end more than `APART` times,
-        or its value more than `WAITED` times, its lower end."""
+        """Whether the time is too uncertain to prefer to that of one thread: disturbed, and its
+        upper end more than `APART` times, or its value more than `WAITED` times, its lower end."""
         if self.undisturbed:
             return False
         value, low, high = self.estimate()

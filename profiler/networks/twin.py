@@ -86,8 +86,12 @@ class Twin(nn.Module):
 
     def _encoded(self, source: Tensor | None, batch: int) -> Tensor | None:
         """The encoder's output (b, e, d) for its tokens `source` (b, e); without an encoder,
-        `source` itself: rows (b, e, d), such as those of an image, or None. TwinError without a
-        source for each of `batch` sequences."""
+        `source` itself: rows (b, e, d), such as those of an image, or None.
+
+        Raises:
+            TwinError: an encoder without a source for each of `batch` sequences, or layers that
+                read rows and no source.
+        """
         if self.encoder is None:
             layers: Any = self.stack.layers
             if source is None and any(place.crosses for one in layers for place in one.places):
