@@ -652,14 +652,14 @@ def test_a_configuration_is_read_in_python_by_its_path_or_its_fields(tmp_path: P
     for given in (path, Path(path), {**LLAMA, "_name_or_path": "a/name"}):
         net = networks.model(given, sizes={"L": 3})
         assert (net.name, net.sizes["L"]) == ("a/name", 3)
-        held = networks.memory(net, weight_dtype="fp8")
+        held: Any = networks.memory(net, weight_dtype="fp8")
         assert held.weights == held.active == net.parameters().at()
         assert held.at(5) == 2 * net.state().at(t=5)
         assert [*held.at([5, 7])] == [held.at(5), held.at(7)]
         assert [*held.further([5, 7])] == [held.further(5)] * 2
         for bad in (-1, 0, 1.5, "5"):
             with pytest.raises(SizeError, match="size t must "):
-                held.at(bad)  # type: ignore[arg-type]  # the wrong kind
+                held.at(bad)
     two = {"model_type": "lfm2", "num_hidden_layers": 2}
     kinds = ("conv", "full_attention")
     found, other = (networks.model({**two, "layer_types": of(kinds)}) for of in (tuple, list))
