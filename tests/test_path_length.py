@@ -31,7 +31,7 @@ from costmodel.oracle.scalars import Entry
 from costmodel.paths import followed
 from costmodel.paths.followed import furthest_apart
 from costmodel.paths.hops import OUTER, Chunks, require_in_order
-from costmodel.paths.reachability import rows_on_axes
+from costmodel.paths.reachability import _extreme_row, rows_on_axes
 from costmodel.program.conventions import convention
 from costmodel.questions.question import Answers, Case, Missing, Searched
 from costmodel.questions.registry import FIGURES
@@ -899,3 +899,12 @@ def test_it_belongs_to_a_form() -> None:
     """Through Fourier transforms every row reads all rows at once, as it does directly."""
     for form in builtin("he").forms:
         assert cm.path_length(builtin("he"), form).at(l=6) == 1
+
+
+def test_an_extreme_row_is_compared_with_bounds_on_a_multiple_of_the_row() -> None:
+    """Of j in 1..w with 2*j <= i the largest row is w if 2*w <= i, else it is not known."""
+    j, i, w = Poly.atom("@j"), Poly.atom("@i"), Poly.atom("w")
+    bounded = frozenset({j - 1, w - j, i - j * 2})
+    assert _extreme_row(j, 1, bounded, {"@j"}) is None
+    assert _extreme_row(j, 1, bounded | {i - w * 2}, {"@j"}) == w
+    assert _extreme_row(j, -1, bounded, {"@j"}) == Poly.of(1)

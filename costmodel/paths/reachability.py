@@ -326,16 +326,17 @@ def _read_rows(
 def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
     """The largest (`sign` 1) or smallest (`sign` -1) row while the indices `over` run over their
     ranges, which are among the constraints `around`: i and 1 for row j with j in 1..i. None if it
-    is not proven which bound of the row that is. Bounds on a multiple of the row are not compared:
-    with j <= w and 2*j <= i, the largest row is given as w, also where i < 2*w."""
+    is not proven which bound of the row that is: with j <= w and 2*j <= i, w if 2*w <= i."""
     if row.letters.isdisjoint(over):
         return row
     at = Poly.atom(ROW)
     where = projected(around | {at - row, row - at}, sorted(over, reverse=True))
     lower, upper, rest = bounds(where, ROW)
-    ends = [end for scale, end in (upper if sign > 0 else lower) if scale == 1]
-    for end in ends:
-        if all(implied(frozenset(rest), (other - end) * sign) for other in ends):
+    ends = upper if sign > 0 else lower
+    for times, end in ends:
+        if times == 1 and all(
+            implied(frozenset(rest), (other - end * scale) * sign) for scale, other in ends
+        ):
             return end
     return None
 
