@@ -156,7 +156,7 @@ def test_each_cost_has_a_column() -> None:
     names = ("best_chunk", "best_chunk_span", "best_chunk_other", "best_chunk_parameters")
     asked = case("training")
     given = {letter: (size,) for letter, size in asked.sizes.items()}
-    columns = column_names(", ".join(names))
+    columns = column_names("best_chunk_flops, best-chunk-total, " + ", ".join(names[1:]))
     made = table(Request((asked.mixer,), True, given, ("training",), "chunked", columns=columns))
     (row,) = made.blocks[0].rows
     assert made.blocks[0].columns == names

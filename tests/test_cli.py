@@ -362,6 +362,8 @@ BAD = {
     "table --columns state --phase training": "state (held after t tokens) exists in inference "
     "only: choose another --phase",
     "table --columns nosuch": "unknown column 'nosuch': the columns are mixer, form",
+    "table --columns best_chunk_stat": "'best_chunk_stat'; did you mean 'best_chunk_state'? The",
+    "table --columns best_chunk_foo": "unknown column 'best_chunk_foo': the columns are mixer",
     "table --columns ,": "no column",
     "table --sort totl": "did you mean 'total'",
     "table --symbolic --sort total": "cannot be sorted",

@@ -55,6 +55,9 @@ BEST: Mapping[str, Figure] = {
 }
 """Name -> column, of the best chunk by each cost but the total: best_chunk_span by `span`."""
 
+BY = "best_chunk_"
+"""What precedes a cost in the name of the column of the best chunk by this cost."""
+
 CLAIMED: Mapping[str, Figure] = {name: figure for name, figure in FIGURES.items() if figure.claimed}
 """The figures that claims may be about."""
 
@@ -99,14 +102,20 @@ def meant(word: str, known: Mapping[str, Figure] = FIGURES) -> str | None:
     >>> meant("total"), meant("FLOPs"), meant("kv cache"), meant("attention")
     ('total', 'total', 'state', None)
 
+    A cost behind `best_chunk_` is such a word too: best_chunk_flops is best_chunk, by the total.
+
     Raises:
         TableError: the word may mean several figures, or is answered by a measurement.
     """
     plain = "-".join(re.split(r"[\s_-]+", word.strip().lower()))
     means = [name for name in WORDS.get(plain, ()) if name in known]
-    for name in (word, plain.replace("-", "_"), *(means if len(means) == 1 else [])):
+    snake = plain.replace("-", "_")
+    for name in (word, snake, *(means if len(means) == 1 else [])):
         if name in known:
             return name
+    if snake.startswith(BY) and (cost := meant(snake.removeprefix(BY), FIGURES)) is not None:
+        name = "best_chunk" if cost == "total" else BY + cost
+        return name if name in known else None
     if means:
         *others, last = [f"{name} ({known[name].meaning})" for name in means]
         raise TableError(f"'{word}' may mean {', '.join(others)} or {last}: name one of them")

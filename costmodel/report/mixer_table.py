@@ -52,7 +52,7 @@ from costmodel.questions.question import (
     Whole,
     answers,
 )
-from costmodel.questions.registry import BEST, FIGURES, meant
+from costmodel.questions.registry import BEST, BY, FIGURES, meant
 from costmodel.questions.subject import system_of, well_formed_at
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sizes import LETTERS, in_order, is_letter
@@ -289,8 +289,11 @@ def column_name(word: str, known: Collection[str] = COLUMNS, meaning: Meaning = 
         return word
     if (found := meaning(word)) is not None:
         return found
-    near = difflib.get_close_matches(word, known, 1)
-    hint = f"; did you mean '{near[0]}'? The" if near else ": the"
+    # all columns of best chunks begin alike: the cost behind tells which is near
+    lead = BY if word.startswith(BY) else ""
+    ends = [name.removeprefix(lead) for name in known if name.startswith(lead)]
+    near = difflib.get_close_matches(word.removeprefix(lead), ends, 1)
+    hint = f"; did you mean '{lead}{near[0]}'? The" if near else ": the"
     columns = _listed(known)
     raise TableError(f"unknown column '{word}'{hint} columns are {columns}, and the size letters")
 
