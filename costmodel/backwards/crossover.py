@@ -31,6 +31,7 @@ from costmodel.program.chosen_sizes import (
     combinations,
     fit,
     letters_of,
+    no_size,
     refuse_in_braces,
     sizes_in_python,
 )
@@ -156,8 +157,9 @@ class Crossover:
     def _foreign(self, letter: str) -> str:
         """The message for a letter that is an open size of none of the candidates, with the reason
         if it is t."""
-        where = f" in {self.phase}: t is for inference" if letter == "t" else ""
-        return f"size {letter} is a size of none of these mixers{where}"
+        if letter == "t":
+            return f"size t is a size of none of these mixers in {self.phase}: t is for inference"
+        return no_size(letter, {x for form in self.forms for x in self._letters(form)})
 
     @property
     def phase(self) -> str:

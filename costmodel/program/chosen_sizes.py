@@ -253,11 +253,17 @@ def refuse_unknown(given: Collection[str], mixers: Sequence[Mixer]) -> None:
     own = {letter for mixer in mixers for letter in mixer.letters}
     for letter in given:
         if letter not in shared | own:
-            raise SizeError(
-                f"size {letter} is a size of none of these mixers: expected one of "
-                f"{', '.join(sorted(own | {'b', 't'}))}"
-            )
+            raise SizeError(no_size(letter, own | {"b", "t"}))
     refuse_in_braces(given, mixers)
+
+
+def no_size(letter: str, sizes: Iterable[str]) -> str:
+    """The sentence that a letter is a size of none of the mixers of a command, whose `sizes` it
+    names."""
+    return (
+        f"size {letter} is a size of none of these mixers: expected one of "
+        f"{', '.join(sorted(sizes))}"
+    )
 
 
 def refuse_in_braces(given: Iterable[str], mixers: Sequence[Mixer]) -> None:
@@ -278,9 +284,11 @@ def refuse_foreign(given: Iterable[str], mixers: Iterable[Mixer], phases: Iterab
     having = {x for mixer, phase in product(mixers, phases) for x in letters_of(mixer, phase)}
     for letter in given:
         if letter not in having:
-            other = f"expected one of {', '.join(sorted(having))}"
-            only = " in this phase: t is for inference" if letter == "t" else f": {other}"
-            raise SizeError(f"size {letter} is a size of none of these mixers{only}")
+            if letter == "t":
+                raise SizeError(
+                    "size t is a size of none of these mixers in this phase: t is for inference"
+                )
+            raise SizeError(no_size(letter, having))
 
 
 def one_value(given: Given) -> dict[str, int]:
