@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -147,7 +148,8 @@ def compare(
                 regenerating(context),
                 progress,
             )
-            made = measured(run, output)
+            # in a pipe there is no bar
+            made = measured(run, output, (lambda _: None) if sys.stderr.isatty() else complain)
     show(document(made), format_, None, False, context)
     told(made.failures)
     if made.interrupted:

@@ -74,8 +74,11 @@ def in_fresh_process(made: Run, number: int) -> InProcess:
     )
 
 
-def run(made: Run, output: Path | None = None) -> Comparison:
+def run(
+    made: Run, output: Path | None = None, tell: Callable[[str], object] = lambda sentence: None
+) -> Comparison:
     """Measure in turns and compare; with `output`, append a record per candidate and process.
+    `tell` gets a sentence before each fresh process.
 
     Further processes replace those that were disturbed or gave no results, until `made.processes`
     processes count or more are lost than count. The first process determines the number of threads
@@ -92,10 +95,15 @@ def run(made: Run, output: Path | None = None) -> Comparison:
     if output is not None:
         writable(output)
     found: dict[int, InProcess] = {}
-    interrupted = ""
+    interrupted, lost = "", 0
     try:
         for number in count():
             alone = made.processes == 1
+            if not alone:
+                tell(
+                    f"{len(found) - lost} of {made.processes} processes done; the next one "
+                    f"measures {len(made.asked)} candidates, --rounds {made.rounds}"
+                )
             taken = measured(made) if alone else in_fresh_process(made, number)
             if taken.lost and not any(each.records for each in found.values()):
                 raise MeasureError(taken.lost)

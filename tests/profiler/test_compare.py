@@ -562,6 +562,7 @@ def in_six(
     hot: Collection[int] = (),
     died: Collection[int] = (),
     path: Path | None = None,
+    tell: Callable[[str], object] = lambda sentence: None,
 ) -> Comparison:
     """A run whose process k finds this ratio of the second candidate to the first; those that are
     hot find nothing."""
@@ -579,7 +580,7 @@ def in_six(
         return measured(replace(again, identity=made.identity))
 
     monkeypatch.setattr(running, "in_fresh_process", fresh)
-    return run(attention(processes=6), path)
+    return run(attention(processes=6), path, tell)
 
 
 def test_the_ratio_of_each_process_is_one_value(
@@ -656,7 +657,11 @@ def test_a_process_that_cannot_measure_says_why(monkeypatch: pytest.MonkeyPatch)
 def test_a_process_that_dies_is_taken_anew_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
 ) -> None:
-    found = in_six(monkeypatch, costs, [1.1, 1.3, 1.2, 1.15, 1.25, 1.12, 1.3], died=(2,))
+    said: list[str] = []
+    ratios = [1.1, 1.3, 1.2, 1.15, 1.25, 1.12, 1.3]
+    found = in_six(monkeypatch, costs, ratios, died=(2,), tell=said.append)
+    assert [int(sentence.split(" of 6 ")[0]) for sentence in said] == [0, 1, 2, 2, 3, 4, 5]
+    assert said[0].endswith("processes done; the next one measures 2 candidates, --rounds 8")
     assert found.rows[0].verdict.pairs == 6 and len(found.records) == 12
     assert found.failures == ("process 3: it was killed",)
 
