@@ -63,6 +63,8 @@ CASES = 20
 """A maximum of more polynomials than this is not printed as a formula."""
 SPLITS = 200
 """A sum whose guards part the sizes into more cases than this is not printed as a formula."""
+SELECTS = "give a number for every size, which selects one"
+"""The end of the reason why a formula of many cases is not printed: what prints a number."""
 
 
 @dataclass(frozen=True)
@@ -515,10 +517,7 @@ class Case:
         it has more than `SPLITS` cases."""
         found = answer.substitute(self.known)
         if found.has_more_cases(SPLITS):
-            raise Unanswered(
-                f"the formula has more than {SPLITS} cases: give a number for every size, "
-                "which selects one"
-            )
+            raise Unanswered(f"the formula has more than {SPLITS} cases: {SELECTS}")
         return found
 
     def _largest(self, answer: Largest) -> Value:
@@ -529,10 +528,7 @@ class Case:
         terms = tuple(term.substitute(self.known) for term in answer.terms)
         values = Largest(terms).values(CASES)
         if len(values) > CASES:
-            raise Unanswered(
-                f"the value is the largest of more than {CASES} formulas: give a number for every "
-                "size, which selects one"
-            )
+            raise Unanswered(f"the value is the largest of more than {CASES} formulas: {SELECTS}")
         return values
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
@@ -17,13 +18,15 @@ from costmodel.program.chosen_sizes import divisors, letters_of, multiples
 from costmodel.program.conventions import FUSED_ATTENTION, Convention
 from costmodel.questions.best_size import free_size
 from costmodel.questions.count import count
-from costmodel.questions.question import Missing
+from costmodel.questions.question import SELECTS, Missing
 from costmodel.report import mixer_document
 from costmodel.report.document import (
     Column,
     Document,
     Formula,
     Heading,
+    Marked,
+    Named,
     Note,
     Paragraph,
     Part,
@@ -54,10 +57,12 @@ LONGEST = 5_000
 MOST_CASES = LONGEST // 50
 """Cases above which a formula counts as longer than `LONGEST`: to join cases, which tells the
 length, takes minutes for so many."""
-TOO_LONG = Missing(
-    f"the formula has more than {LONGEST:,} characters or {MOST_CASES} cases: for the number at "
-    "given sizes, `costmodel table NAME:FORM --phase training-step --d 128 --l 128`"
+TOO_LONG = f"the formula has more than {LONGEST:,} characters or {MOST_CASES} cases: {SELECTS}"
+AT_SIZES = (
+    f"`costmodel table MIXER:FORM --phase training-step --d 128 --l 128 --columns "
+    f"{','.join(FORMULAS[2:])}`, with the mixer and the form of the row"
 )
+"""The command for the numbers in place of the dashes of a row."""
 FUSED = frozenset((FUSED_ATTENTION, "recurrent-layer"))
 """Kernel classes whose operations a trace counts as one each."""
 
@@ -84,7 +89,7 @@ def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
 
 def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
     """Yield the results of the equations as tables: numbers at d = l = 128 for every phase, then
-    formulas of a training step, with a dash in place of a long formula."""
+    formulas of a training step, with a dash in place of a long formula. Mixers have their names."""
     at_sizes = Request(
         tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
         columns=NUMBERS,
@@ -93,19 +98,28 @@ def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
         tuple(mixers), phases=("training-step",), form="all", columns=FORMULAS, symbolic=True
     )
     for request in (at_sizes, as_letters):
-        found = mixer_document.document(table(request), printable=_or_dash)
+        found = mixer_document.document(table(request), printable=_as_on_page)
         yield from map(Paragraph, found.lead)
         yield from found.parts()
 
 
-def _or_dash(cell: Text) -> Text:
-    """A cell; `TOO_LONG` in place of a formula with more than `MOST_CASES` cases, before cases of
+def _as_on_page(cell: Text) -> Text:
+    """A cell as the page prints it: a mixer by its name, as commands take it; a dash, with the
+    command for its number, in place of a formula with more than `MOST_CASES` cases, before cases of
     one value are joined, or more than `LONGEST` characters of LaTeX."""
+    if isinstance(cell, Named):
+        return cell.text
+    if isinstance(cell, Marked) and isinstance(cell.cell, Named):
+        return replace(cell, cell=cell.cell.text)
+    if isinstance(cell, Missing) and cell.reason.endswith(SELECTS):
+        return Missing(f"{cell.reason}: {AT_SIZES}")
     if not isinstance(cell, Formula):
         return cell
     value = cell.value
     parted = isinstance(value, Exact) and value.has_more_cases(MOST_CASES)
-    return TOO_LONG if parted or len(formula_latex(value)) > LONGEST else cell
+    if parted or len(formula_latex(value)) > LONGEST:
+        return Missing(f"{TOO_LONG}: {AT_SIZES}")
+    return cell
 
 
 def traced_modules(mixers: Sequence[Mixer]) -> Table:

@@ -12,6 +12,7 @@ import cli
 import costmodel as cm
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import divisors
+from costmodel.questions.question import SELECTS
 from costmodel.report.document import Document, Table
 from profiler.modules import implementations
 from profiler.tracing import training_page
@@ -23,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
 
 
 def rows_of(page: str) -> dict[str, set[str]]:
-    """A mixer's title -> its rows in the tables that follow from equations, without the marks of
+    """A mixer's name -> its rows in the tables that follow from equations, without the marks of
     footnotes."""
     found: dict[str, set[str]] = {}
     for line in page.partition("### Modules, traced")[0].splitlines():
@@ -44,29 +45,30 @@ def test_what_follows_from_the_equations_is_up_to_date(name: str) -> None:
     """`costmodel training -o tables/generated/training.md --force`."""
     page = PAGE.read_text(encoding="utf-8")
     own = printed(training_page.document([builtin(name)], modules=False), "markdown")
-    ((title, found),) = rows_of(own).items()
-    assert len(found) > 3 and found == rows_of(page)[title]
+    found = rows_of(own)
+    assert {*found} == {name} and len(found[name]) > 3 and found[name] == rows_of(page)[name]
     assert footnotes(own) <= footnotes(page)
 
 
-def test_a_long_formula_is_a_dash_with_the_command_for_its_number(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    rows = rows_of(PAGE.read_text(encoding="utf-8"))
+def test_a_dash_has_the_command_for_its_number(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every dash in the table of formulas; the command prints a number for each."""
+    page = PAGE.read_text(encoding="utf-8")
+    rows = rows_of(page)
     cells = [cell for found in rows.values() for row in found for cell in row.split(" | ")]
     assert training_page.LONGEST / 2 < max(map(len, cells)) <= training_page.LONGEST + len("$$")
-    title = builtin("lightning").title
-    assert any(row.startswith(f"| {title} | chunked | – |") for row in rows[title])
-    (command,) = re.findall("`costmodel (table NAME:FORM .*)`", training_page.TOO_LONG.reason)
-    words = command.replace("NAME:FORM", "lightning:chunked").split()
-    assert cli.run([*words, "--columns", "total", "--format", "csv"]) == 0
+    asked = [line for line in footnotes(page) if SELECTS in line]
+    assert len(asked) == 3 and all(line.endswith(training_page.AT_SIZES) for line in asked)
+    assert "| deltanet | chunked-wy | – | – | – |" in rows["deltanet"]
+    (command,) = re.findall("`costmodel (table MIXER:FORM .*)`", training_page.AT_SIZES)
+    words = command.replace("MIXER:FORM", "deltanet:chunked-wy").split()
+    assert cli.run([*words, "--format", "csv"]) == 0
     (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
-    assert any(f" {int(row['total']):,} |" in one for one in rows[title])
+    numbers = [f"{int(row[name]):,}" for name in training_page.FORMULAS[2:]]
+    assert any({*numbers} <= {*one.split(" | ")} for one in rows["deltanet"])
 
 
 def test_the_page_has_no_mixer_that_is_gone() -> None:
-    titles = {builtin(name).title for name in names()}
-    assert rows_of(PAGE.read_text(encoding="utf-8")).keys() <= titles
+    assert rows_of(PAGE.read_text(encoding="utf-8")).keys() <= {*names()}
 
 
 def traced_rows(name: str, module: str) -> None:
