@@ -357,7 +357,11 @@ OTHERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "rescale_embeddings": (True, False),
         "hidden_act": ("gelu", "gelu_new"),
     },
-    "modernbert": {"global_attn_every_n_layers": (2, 3)},
+    "modernbert": {
+        "global_attn_every_n_layers": (2, 3),
+        "architectures": (None, ["ModernBertForSequenceClassification"]),
+        "id2label": ({"0": "a", "1": "b", "2": "c"},),
+    },
     "modernbert-decoder": {"global_attn_every_n_layers": (2, 3)},
     "rembert": {"tie_word_embeddings": ()},
     "roc_bert": {
@@ -627,6 +631,8 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "patch_size": (4, [2, 4], 3),
         "num_channels": (1, 3),
         "qkv_bias": (True, False),
+        "architectures": (None, ["ViTForMaskedImageModeling"]),
+        "encoder_stride": (2, 3),
         "id2label": ({"0": "a", "1": "b", "2": "c"}, {"0": "a"}),
     },
     "zamba": {
@@ -648,6 +654,7 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "hidden_act": ("gelu", "silu"),
         "mamba_conv_bias": (True, False),
         "mamba_proj_bias": (True, False),
+        "tie_word_embeddings": (True, False),
     },
     "zamba2": {
         **WIDTHS,
@@ -669,6 +676,8 @@ FIELDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "use_shared_attention_adapter": (True, False),
         "use_mem_rope": (True, False),
         "hidden_act": ("gelu", "silu"),
+        "add_bias_linear": (True, False),
+        "tie_word_embeddings": (True, False),
     },
     "falcon_h1": {
         **USUAL,
@@ -837,6 +846,10 @@ def ran(made: Any) -> dict[str, Any]:
         return {}  # the class does not run without a layer of attention
     if getattr(made, "new_decoder_architecture", False) and not made.parallel_attn:
         return {}  # Falcon's class has other norms than those that it reads
+    if "MaskedImage" in class_of(made).__name__ and not (
+        isinstance(made.image_size, int) and isinstance(made.patch_size, int)
+    ):
+        return {}  # the class makes square images
     made._experts_implementation = "eager"  # kernels of experts want widths of 16 bytes
     made._attn_implementation = "eager"
     model = class_of(made)(made).eval().requires_grad_(False).to(torch.bfloat16)

@@ -318,8 +318,8 @@ REFUSED = [
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "has keys for full_attention"),
     ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
     ({"model_type": "gemma4_text", "per_layer_config": {"x": {"head_dim": 8}}}, "names layer x"),
-    ({**ZAMBA, "add_bias_linear": True}, "add_bias_linear = True is not known here"),
-    ({**ZAMBA, "tie_word_embeddings": False}, "tie_word_embeddings = False is not known here"),
+    ({"model_type": "gemma4_text", "num_kv_shared_layers": 10,
+      "use_bidirectional_attention": "all"}, "beside 'num_kv_shared_layers' is not known here"),
     ({**ZAMBA, "layers_block_type": ["mamba"]}, "the kind of each of 4 layers"),
     ({"model_type": "zamba2", "n_mamba_heads": 7}, "7 heads do not divide the 5120 channels of"),
     ({"model_type": "zamba2", "mamba_expand": None}, "the size 'mamba_expand' is missing"),
@@ -327,7 +327,6 @@ REFUSED = [
     ({"model_type": "mamba", "expand": "2"}, "'expand' must be a positive integer, got '2'"),
     ({"model_type": "zamba2", "num_hidden_layers": 38}, "'layers_block_type' must name the kind"),
     ({"model_type": "zamba", "n_mamba_heads": 3}, "3 heads do not divide the 7424 channels of"),
-    ({"model_type": "zamba", "tie_word_embeddings": False}, "tie_word_embeddings = False is not"),
     ({"model_type": "zamba", "attention_hidden_size": 64}, "= 64 differs from what other fields"),
     ({"model_type": "zamba2", "num_key_value_heads": 5},
      "num_key_value_heads = 5 does not divide num_attention_heads = 32"),
@@ -463,6 +462,21 @@ def test_the_older_name_of_ties_takes_the_place_of_todays_field(tmp_path: Path, 
 def test_scores_are_scaled_as_the_class_scales_them(tmp_path: Path, kind: str, scale: str) -> None:
     (head,) = (use for use in read(tmp_path, {"model_type": kind}).uses if use.label == "head")
     assert head.mixer.made_with["scale"] == scale
+
+
+def test_gemma_4_attends_to_half_of_its_window_on_each_side(tmp_path: Path) -> None:
+    config = {"model_type": "gemma4_text", "num_hidden_layers": 6, "sliding_window": 7}
+    net = read(tmp_path, {**config, "use_bidirectional_attention": "all"})
+    assert net.parameters().at() == read(tmp_path, config).parameters().at()
+    widths = {use.mixer.given.get("w") for use in net.uses if "bidirectional" in use.label}
+    assert (net.described.kind, widths) == ("encoder", {None, 7 // 2 + 1})
+
+
+def test_the_mean_that_a_classifier_maps_is_named(tmp_path: Path) -> None:
+    config = {"model_type": "modernbert", "num_hidden_layers": 2, "classifier_pooling": "mean"}
+    for named, said in (("MaskedLM", False), ("SequenceClassification", True)):
+        net = read(tmp_path, {**config, "architectures": [f"ModernBertFor{named}"]})
+        assert ("the mean of all rows" in net.described.remark) == said
 
 
 def test_attn_type_list_of_minimax_is_read_as_layer_types(tmp_path: Path) -> None:

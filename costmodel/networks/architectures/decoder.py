@@ -251,6 +251,9 @@ def sparse(c: Configuration, layers: int, first: int = 0) -> list[bool]:
     return found
 
 
+NONE: Mapping[str, Sequence[Use]] = {}
+
+
 def decoder(
     c: Configuration,
     class_prefix: str,
@@ -262,7 +265,7 @@ def decoder(
     bare: str = "Model",
     head_classes: Sequence[str] = ("ForCausalLM",),
     called: Sequence[str] = (),
-    detects: Sequence[Use] = (),
+    ending_in: Mapping[str, Sequence[Use]] = NONE,
     ties: bool = True,
     remark: str = "",
     scaled: bool = False,
@@ -285,7 +288,7 @@ def decoder(
         kind: "decoder", or "encoder", where each token sees all.
         bare, head_classes: how the names of the class without a head and of those with a head end.
         called: names of the class with a head in released files.
-        detects: the parts after the layers of the class ForPreTraining, if its rows score tokens.
+        ending_in: the end of the name of a further class -> its parts after the layers.
         ties: whether the class ties the head to the embedding if the configuration says so.
         scaled: embedded tokens are multiplied by a constant.
         cap, scale, bias: of the head, as in `parts.head`.
@@ -301,9 +304,9 @@ def decoder(
         ModelError: the configuration names another class.
     """
     *classes, without = (class_prefix + end for end in (*head_classes, bare))
-    detecting = (f"{class_prefix}ForPreTraining",) if detects else ()
-    named = c.architecture(*classes, *called, *detecting, without)
-    scored = named not in (without, *detecting)
+    others = {class_prefix + end: uses for end, uses in ending_in.items()}
+    named = c.architecture(*classes, *called, *others, without)
+    scored = named not in (without, *others)
     tied = c.switch("tie_word_embeddings") and scored and ties
     head = parts.head(tied, bias, cap=cap, scale=scale)
     scores = {"d": before[-1].sizes["d"]} if before else {}
@@ -335,7 +338,7 @@ def decoder(
     return Description(
         c.name,
         (stack,),
-        tuple(detects) if named in detecting else ending if scored else pooled if pooler else (),
+        tuple(others[named]) if named in others else ending if scored else pooled if pooler else (),
         kind,
         source=c.source,
         remark=remark,
@@ -344,6 +347,24 @@ def decoder(
         state_dtype=state,
         model_type=c.fields["model_type"],
     )
+
+
+def classified(c: Configuration) -> tuple[Use, ...]:
+    """The parts after the layers: a head that scores the first row for each class, and the loss.
+    The fields `id2label` or `num_labels` count the classes; without them there are 2."""
+    named = c.get("id2label")
+    if not isinstance(named, dict | None):
+        raise c.refused(f"'id2label' must be an object, got {named!r}")
+    c.agree(num_labels=len(named)) if named else None
+    number = len(named) if named else c.size_or_none("num_labels") or 2
+    classes = {"l": ONE, "u": Poly.of(number)}
+    return (
+        Use("head", parts.head(bias=True), sizes=classes, when=PASSES),
+        Use(
+            "loss", parts.loss_of_scores(), sizes=classes, when=FORWARD,
+            forms_under=FORMS_OF_SCORES,
+        ),
+    )  # fmt: skip
 
 
 def head_width(c: Configuration) -> int:

@@ -102,6 +102,15 @@ def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
     return Block(layer.name, (*others, *made)), number * (len({*map(str, languages)}) - 1)
 
 
+def _mean(c: Configuration) -> str:
+    """Note that the class of a classifier maps the mean of all rows, if the configuration says so,
+    where the first row is counted."""
+    named = str(c.get("architectures"))
+    if "ForSequenceClassification" in named and c.get("classifier_pooling") == "mean":
+        c.remark = "the sums of the mean of all rows, which the class maps, are not counted"
+    return ""
+
+
 def _halved(c: Configuration) -> str:
     """Check the width of a window that the class of ModernBERT's decoder saves."""
     c.agree(sliding_window=c.size("local_attention") // 2)
@@ -155,6 +164,7 @@ ENCODER_ROWS: Mapping[str, Plain] = {
     "modernbert": Plain(
         **MODERN_BERT, name="ModernBert", kind="encoder", head_class="ForMaskedLM",
         options=("bidirectional",), window=lambda c: c.size("local_attention") // 2 + 1,
+        classifies=True, check=_mean,
     ),
     "modernbert-decoder": Plain(
         **MODERN_BERT, name="ModernBertDecoder", window=lambda c: c.size("local_attention") // 2,

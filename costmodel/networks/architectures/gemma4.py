@@ -53,13 +53,18 @@ class Heads:
 def read(name: str, bare: str, c: Configuration) -> Description:
     """Describe the network of a configuration of Gemma 4, whose classes are `name`ForCausalLM and
     `name``bare`."""
-    c.with_class().require({"use_bidirectional_attention": ("vision", None)})
+    c.with_class().require({"use_bidirectional_attention": ("vision", None, "all")})
     c.fields_read.update(("num_experts", "top_k_experts", "moe_intermediate_size"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
     kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 6)], KINDS)
     kinds[-1] = KINDS[0]  # as the class does
     heads = _heads(c, kinds)
     _refuse_rotary(c)
+    whole = c.get("use_bidirectional_attention") == "all"
+    if whole and shared:
+        raise c.refused(
+            "use_bidirectional_attention = 'all' beside 'num_kv_shared_layers' is not known here"
+        )
     makers = _makers(c, kinds, number - shared) if shared else {}  # kind -> layer that makes keys
     wide = c.switch("use_double_wide_mlp")
     f, norm = c.size("intermediate_size"), parts.rms_norm()
@@ -78,7 +83,7 @@ def read(name: str, bare: str, c: Configuration) -> Description:
         layers.append(Block(name_of, (first, after, *_input(c, k, act, after))))
     return decoder(
         c, name, layers, norm, {"f": f}, bare=bare, scaled=True,
-        cap=c.get("final_logit_softcapping") is not None,
+        cap=c.get("final_logit_softcapping") is not None, kind="encoder" if whole else "decoder",
         remark="; ".join([SCALARS, *([SHARED] if shared else [])]),
     )  # fmt: skip
 
@@ -270,9 +275,12 @@ def _attention(c: Configuration, own: Heads) -> Use:
     options += ["bias"] if c.switch("attention_bias") else []
     options += ["window"] if near else ["keys-as-values"] if c.get("attention_k_eq_v") else []
     options += ["grouped"] if own.g != n else []
+    width = c.size("sliding_window")
+    if c.get("use_bidirectional_attention") == "all":  # half of the window on each side
+        options, width = [*options, "bidirectional"], width // 2 + 1
     return mixer(
         "self-attention", options, n=n, g=own.g if own.g != n else None, h=own.h,
-        w=c.size("sliding_window") if near else None,
+        w=width if near else None,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from costmodel.networks.architectures.decoder import (
     OF_NUMBER,
     attention,
     block,
+    classified,
     decoder,
     head_width,
     layer_kinds,
@@ -26,7 +27,7 @@ from costmodel.networks.architectures.decoder import (
     sparse,
     unread,
 )
-from costmodel.networks.blocks import FORWARD, Block, Description, Use
+from costmodel.networks.blocks import FORWARD, ONE, PASSES, Block, Description, Use
 from costmodel.networks.configuration import Configuration
 from costmodel.symbolic.polynomial import Poly
 
@@ -243,6 +244,8 @@ class Plain:
         pooler: the class without a head has a linear map and tanh of the first row; `pooled`: the
             classes with a head have these weights too, and no score reads their row.
         angles: the class has the table of its rotary embedding among its parameters.
+        classifies: the class ForSequenceClassification scores the first row for each class, behind
+            what stands before the head.
         detects: the class ForPreTraining says of each token whether it was replaced.
         dropout: fields with probabilities of dropout, separated by spaces.
         groups: the field with the number of sets of parameters that all layers share; "": each
@@ -304,6 +307,7 @@ class Plain:
     pooler: bool = False
     pooled: bool = False
     angles: bool = False
+    classifies: bool = False
     detects: bool = False
     dropout: str = ""
     groups: str = ""
@@ -366,7 +370,7 @@ class Plain:
         return decoder(
             c, self.name, layers, norm if end else None, sizes, state=self.state, kind=self.kind,
             bare=self.bare, head_classes=(self.head_class, *self.more), ties=self.ties,
-            called=self.called, detects=self._detected(c) if self.detects else (),
+            called=self.called, ending_in=self._ending_in(c, norm),
             before=self._before(c, norm), pooler=self.pooler,
             sets=c.size(self.groups) if self.groups else None,
             remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
@@ -544,6 +548,17 @@ class Plain:
         """The linear map of embedded rows to d channels."""
         sizes = {**self._narrow(c), "f": Poly.atom("d")}
         return Use("map of the embedding", parts.dense(), sizes=sizes)
+
+    def _ending_in(self, c: Configuration, norm: Mixer) -> dict[str, tuple[Use, ...]]:
+        """The end of the name of each further class -> its parts after the layers."""
+        found = {"ForPreTraining": self._detected(c)} if self.detects else {}
+        if self.classifies:
+            first = [
+                replace(use, sizes={**use.sizes, "l": ONE}, last=False, when=PASSES)
+                for use in self._before(c, norm)
+            ]
+            found["ForSequenceClassification"] = (*first, *classified(c))
+        return found
 
     def _detected(self, c: Configuration) -> tuple[Use, ...]:
         """The parts that score each token, as in ELECTRA: a linear map with the activation of the

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costmodel.networks import parts
-from costmodel.networks.architectures.decoder import block, mixer, part
+from costmodel.networks.architectures.decoder import block, classified, mixer, part, unread
 from costmodel.networks.blocks import FORWARD, ONE, PASSES, Description, Stack, Use
 from costmodel.networks.configuration import Configuration
-from costmodel.program.losses import FORMS_OF_SCORES
 from costmodel.symbolic.polynomial import Poly
+
+MASKED = "ViTForMaskedImageModeling"
+WHOLE = "no patch is masked, and no loss is counted"
 
 
 def read(c: Configuration) -> Description:
-    """Describe the network of a configuration of ViTForImageClassification, or of ViTModel with its
-    pooler."""
+    """Describe the network of a configuration of ViTForImageClassification, of ViTModel with its
+    pooler, or of ViTForMaskedImageModeling, which maps each patch to its pixels."""
     c.with_class()
     c.fields_read.update(("encoder_stride", "attention_probs_dropout_prob"))
-    scored = c.architecture("ViTForImageClassification", "ViTModel") != "ViTModel"
+    named = c.architecture("ViTForImageClassification", "ViTModel", MASKED)
     c.fields_read.add("pooler_output_size")  # of the pooler, that ViTModel has alone
     norm, d = parts.layer_norm(), c.size("hidden_size")
     (wide, high), (p, q) = (_pair(c, name) for name in ("image_size", "patch_size"))
@@ -47,12 +49,19 @@ def read(c: Configuration) -> Description:
         norm=norm,
         dropout=drop,
     )
+    ends = _pooled(c) if named == "ViTModel" else classified(c)
+    if named == MASKED:
+        entry.append(unread("row of a masked patch, not read", Poly.atom("d")))
+        wide = c.size("num_channels") * c.size("encoder_stride") ** 2
+        made = {"l": Poly.of(rows - 1), "f": Poly.of(wide)}
+        ends = (Use("pixels of each patch", parts.dense(), sizes=made, when=PASSES),)
     return Description(
         c.name,
         (Stack(tuple(entry), (layer,), (Use("norm at the end", norm),)),),
-        _classified(c) if scored else _pooled(c),
+        ends,
         "encoder",
         source=c.source,
+        remark=WHOLE if named == MASKED else "",
         sizes={
             "d": d, "L": c.size("num_hidden_layers"), "f": c.size("intermediate_size"), "l": rows,
         },
@@ -69,24 +78,6 @@ def _pair(c: Configuration, name: str) -> Sequence[int]:
     if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
         raise c.refused(f"'{name}' must be a positive integer or two, got {value!r}")
     return sides
-
-
-def _classified(c: Configuration) -> tuple[Use, ...]:
-    """The parts after the layers: a head that scores the first row for each class, and the loss.
-    The fields `id2label` or `num_labels` count the classes; without them there are 2."""
-    named = c.get("id2label")
-    if not isinstance(named, dict | None):
-        raise c.refused(f"'id2label' must be an object, got {named!r}")
-    c.agree(num_labels=len(named)) if named else None
-    number = len(named) if named else c.size_or_none("num_labels") or 2
-    classes = {"l": ONE, "u": Poly.of(number)}
-    return (
-        Use("head", parts.head(bias=True), sizes=classes, when=PASSES),
-        Use(
-            "loss", parts.loss_of_scores(), sizes=classes, when=FORWARD,
-            forms_under=FORMS_OF_SCORES,
-        ),
-    )  # fmt: skip
 
 
 def _pooled(c: Configuration) -> tuple[Use, ...]:

@@ -8,6 +8,7 @@ residual sum adds to the rows alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from costmodel.networks import parts
@@ -19,12 +20,13 @@ from costmodel.networks.architectures.decoder import (
     mixer,
     part,
     rotary,
+    unread,
 )
 from costmodel.networks.architectures.equations import layer_rows, mamba_heads, shared_block
 from costmodel.networks.blocks import Block, Description, Use
 from costmodel.networks.configuration import Configuration
 from costmodel.questions.parameters import parameters
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, sum_of
 
 KINDS = ("linear_attention", "hybrid")
 HYBRID = frozenset({6, 12, 18, 24, 30, 36, 42, 47, 51})
@@ -40,12 +42,10 @@ context."""
 
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of Zamba2ForCausalLM or Zamba2Model. ModelError for
-    a list of layers of another length than their number, or heads that do not fit the widths; and
-    for an untied head, with which the class shares no block."""
+    a list of layers of another length than their number, or heads that do not fit the widths. With
+    an untied head the class shares no block, and each block keeps adapters of other layers."""
     c.with_class().require(
         {
-            "add_bias_linear": (False,),
-            "tie_word_embeddings": (True,),
             "use_shared_block_lora": (True,),
             "use_shared_mlp_lora": (True,),
         }
@@ -62,14 +62,31 @@ def read(c: Configuration) -> Description:
         raise c.refused(f"{heads} heads do not divide the {inner} channels of mamba_expand")
     norm, sets = parts.rms_norm(), c.size("num_mem_blocks")
     state = mixer(
-        "mamba-2", (), n=heads, P=inner // heads, N=c.size("mamba_d_state"),
-        G=c.size("mamba_ngroups"), k=c.size("mamba_d_conv"),
+        "mamba-2", map_biases(c, "add_bias_linear"), n=heads, P=inner // heads,
+        N=c.size("mamba_d_state"), G=c.size("mamba_ngroups"), k=c.size("mamba_d_conv"),
     )  # fmt: skip
     plain = block("mamba-2", state, norm=norm)
     made = [_hybrid(c, plain, k, sets) for k in range(kinds.count("hybrid"))]
     hybrid = iter(made)
     layers = [next(hybrid) if kind == "hybrid" else plain for kind in kinds]
-    return decoder(c, "Zamba2", layers, norm, state="fp32")
+    entry = [] if c.switch("tie_word_embeddings") else _adapters_of_others(made, sets)
+    return decoder(c, "Zamba2", layers, norm, state="fp32", entry=entry)
+
+
+def _adapters_of_others(made: Sequence[Block], sets: int) -> list[Use]:
+    """The part of adapters that blocks without shared weights keep for the other layers, each
+    `sets`-th one, as a list; [] without such layers."""
+    others = sum(len(made[k % sets :: sets]) - 1 for k in range(len(made)))
+    if not others:
+        return []
+    uses = [use for one in made[0].sublayers for use in one.makes]
+    number = sum_of(
+        size.substitute(use.sizes)
+        for use in uses
+        for name, size in parameters(use.mixer).arrays.items()
+        if name.startswith(("A_", "B_"))
+    )
+    return [unread("adapters of other layers, not read", number * others)]
 
 
 def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
@@ -104,21 +121,18 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
              n=n, g=g, K=h, **sizes),
         part(f"norm{which}", shared_block.norm(at)),
         part(f"gated FFN{which}",
-             shared_block.gated_ffn(at, c.activation("hidden_act"), adapted=True), f=f, r=r),
+             shared_block.gated_ffn(
+                 at, c.activation("hidden_act"), adapted=True, biased=c.switch("add_bias_linear")
+             ), f=f, r=r),
     )  # fmt: skip
-    return _around(plain, uses, later=k >= sets)
+    return _around(plain, uses, later=k >= sets and c.switch("tie_word_embeddings"))
 
 
 def read_1(c: Configuration) -> Description:
     """Describe the network of a configuration of ZambaForCausalLM or ZambaModel, of which all
-    hybrid layers share one block. ModelError for heads that do not fit the widths, and for an
-    untied head, with which the class shares no block."""
-    c.with_class().require(
-        {
-            "hidden_mamba_act": ("silu",),
-            "tie_word_embeddings": (True,),
-        }
-    )
+    hybrid layers share one block, unless the head is untied. ModelError for heads that do not fit
+    the widths."""
+    c.with_class().require({"hidden_mamba_act": ("silu",)})
     c.fields_read.update((*ONLY_NUMBERS, "use_associative_scan"))
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
     period, offset = c.size("attn_layer_period"), c.number("attn_layer_offset")
@@ -148,7 +162,8 @@ def read_1(c: Configuration) -> Description:
         part("gated FFN, shared block", ffn, f=c.size("intermediate_size")),
     )
     plain = block("mamba", state, norm=norm)
-    made = {later: _around(plain, uses, later) for later in (False, True)}
+    ties = c.switch("tie_word_embeddings")
+    made = {later: _around(plain, uses, later and ties) for later in (False, True)}
     there = [kind == "hybrid" for kind in kinds]
     layers = [made[any(there[:k])] if own else plain for k, own in enumerate(there)]
     return decoder(c, "Zamba", layers, norm, state="fp32")

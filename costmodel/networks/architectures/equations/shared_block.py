@@ -119,20 +119,27 @@ def attention(number: int, turned: bool = False, adapted: bool = False) -> Mixer
 
 
 @noting
-def gated_ffn(number: int, activation: str, adapted: bool = False) -> Mixer:
+def gated_ffn(number: int, activation: str, adapted: bool = False, biased: bool = False) -> Mixer:
     """Make the gated FFN of the block `number`, f wide, as a mixer of rows (l, d). `adapted`: the
-    maps to gate and up have an adapter of one A and a B for each."""
+    maps to gate and up have an adapter of one A and a B for each; `biased`: all maps have biases.
+    """
     m = _made("gated-ffn-of-shared-block", "Gated FFN of a shared block")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W = {one: m.parameter(f"W_{one}{number}", d, width) for one in ("gate", "up")}
     W_down = m.parameter(f"W_down{number}", width, d)
+    ends = {"gate": width, "up": width, "down": d} if biased else {}
+    offset = {one: m.parameter(f"b_{one}{number}", size) for one, size in ends.items()}
     with m.form("direct") as f:
         i, b, c = f.index("i", 1, l), f.index("b", 1, d), f.index("c", 1, width)
         narrow = _narrowed(f, x, "gate") if adapted else None
         G, U, H = (f.array(name, l, width) for name in ("gate", "up", "hidden"))
-        G[i, c] = ACTIVATIONS[activation](_mapped(f, x, W["gate"], c, narrow))
-        U[i, c] = _mapped(f, x, W["up"], c, narrow)
+
+        def plus(value: Node, one: str, at: Index) -> Node:
+            return value + offset[one][at] if biased else value
+
+        G[i, c] = ACTIVATIONS[activation](plus(_mapped(f, x, W["gate"], c, narrow), "gate", c))
+        U[i, c] = plus(_mapped(f, x, W["up"], c, narrow), "up", c)
         H[i, c] = G[i, c] * U[i, c]
-        y[i, b] = sum_(H[i, c] * W_down[c, b], over=c)
+        y[i, b] = plus(sum_(H[i, c] * W_down[c, b], over=c), "down", b)
     return m
