@@ -14,8 +14,8 @@ from profiler.reconcile.levels import Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
 from profiler.run.called import dispatched_beside_torch, fvcore_of, zeros_of
+from profiler.run.in_record import candidate_in_record
 from profiler.run.measure import peer_json
-from profiler.run.plan import candidate_in_record
 from profiler.run.prepare import prepare
 from profiler.run.request import Request
 from tests.small import complete

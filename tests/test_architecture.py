@@ -106,8 +106,9 @@ def test_no_file_imports_the_face_of_its_own_package() -> None:
             "import profiler.sweep.recorded, profiler.sweep.merge, profiler.host.statement",
             ("torch",),
         ),
+        ("import profiler.scaling.report, profiler.sweep.recorded", ("torch",)),
     ],
-    ids=["costmodel", "merge and statement"],
+    ids=["costmodel", "merge and statement", "scaling"],
 )
 def test_imports_are_light(work: str, heavy: tuple[str, ...]) -> None:
     code = f"import sys; {work}; print(*[name for name in {heavy!r} if name in sys.modules])"

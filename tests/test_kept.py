@@ -24,6 +24,7 @@ from costmodel.questions import kept
 from costmodel.questions.count import counted
 from costmodel.questions.question import EVERY, Answers
 from costmodel.questions.state import state_of
+from profiler.modules import registry
 
 ROOT = Path(__file__).parents[1]
 
@@ -79,6 +80,26 @@ def test_other_sources_have_other_answers(file: Path, monkeypatch: pytest.Monkey
     kept.keep_in(file)
     with pytest.raises(AssertionError, match="derived again"):
         ask(cm.mixer("she")).derived(named(counted), lambda: refuse(ask(cm.mixer("she"))))
+
+
+def test_descriptions_of_modules_on_disk_need_no_torch(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.keep_in(file)
+    monkeypatch.setattr(registry, "_read", set())
+    described = registry.implementations("she")
+    kept.write()
+    code = (
+        "import sys; from pathlib import Path; from costmodel.questions import kept; "
+        "from profiler.modules.registry import implementations; "
+        f"kept.keep_in(Path({str(file)!r})); found = implementations('she'); "
+        "print(found, 'torch' in sys.modules); print(found['direct'].module.__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    module = described["direct"].module
+    assert done.stdout.splitlines() == [f"{described} False", module.__name__]
 
 
 def test_a_mixer_of_a_user_s_own_is_derived(file: Path) -> None:

@@ -43,12 +43,11 @@ def place() -> Path:
     return Path(caches) / "costmodel" / "answers.sqlite"
 
 
-def fingerprint() -> str:
-    """A SHA-256 digest of the Python version and of the files in `SOURCES`, as hex digits: answers
-    that other sources gave are not read."""
-    root = Path(__file__).parents[1]
+def fingerprint(root: Path = Path(__file__).parents[1], folders: Sequence[str] = SOURCES) -> str:
+    """A SHA-256 digest of the Python version and of the files in the `folders` of `root`, as hex
+    digits: answers that other sources gave are not read."""
     digest = hashlib.sha256(sys.version.encode())
-    for file in sorted(file for folder in SOURCES for file in (root / folder).rglob("*.py")):
+    for file in sorted(file for folder in folders for file in (root / folder).rglob("*.py")):
         digest.update(f"{file.relative_to(root)}\0".encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()

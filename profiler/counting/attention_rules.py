@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from profiler.counting.call import Call, CountError, Rule
+from profiler.counting.call import Call, CountError, Rule, is_tensor
 from profiler.counting.forward_rules import refuse_complex, softmax_rows
 from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, named_operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BIAS = ("attn_bias", "attn_mask", "bias")
 """The arguments of kernels that are added to the scores."""
@@ -33,7 +33,7 @@ def visible_pairs(rows: int, keys: int, causal: bool) -> int:
 def bias_of(call: Call) -> Tensor | None:
     """The tensor that is added to the scores; None without one, or if it is empty."""
     found = next((call.arguments[n] for n in BIAS if call.arguments.get(n) is not None), None)
-    return found if isinstance(found, Tensor) and found.numel() else None
+    return found if is_tensor(found) and found.numel() else None
 
 
 def is_causal(call: Call) -> bool:
@@ -57,7 +57,7 @@ def refuse_packed_or_window(call: Call) -> None:
     windows = ("window_size_left", "window_size_right", "window_size", "alibi_slopes")
     for names, what in ((packed, "packed sequences"), (windows, "a window")):
         given = [call.arguments.get(name) for name in names]
-        if any(g.numel() if isinstance(g, Tensor) else g not in (None, -1) for g in given):
+        if any(g.numel() if is_tensor(g) else g not in (None, -1) for g in given):
             raise CountError(f"{call.name}: no rule for {what}")
 
 
@@ -79,6 +79,8 @@ def attention(call: Call, axis: int = -2) -> Operations:
     also computes each row's maximum plus the logarithm of its sum: Algorithm 1 of Dao 2023, arXiv
     2307.08691.
     """
+    import torch
+
     refuse_packed_or_window(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape

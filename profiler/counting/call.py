@@ -6,19 +6,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from traceback import walk_tb
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from costmodel.errors import text_of
 from profiler.counting.operations import Operations
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 OVERWRITTEN_UNREAD = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 
 
 class CountError(ValueError):
     """An operation whose rule does not cover these arguments; the message says which."""
+
+
+def is_tensor(value: object) -> TypeGuard[Tensor]:
+    """Whether a value is a tensor of torch, which is imported here: the rules alone need none."""
+    from torch import Tensor
+
+    return isinstance(value, Tensor)
 
 
 def own_values(tensor: Tensor) -> Tensor | None:
@@ -39,7 +47,7 @@ class Call:
     def tensor(self, argument: str) -> Tensor:
         """The tensor passed as `argument`; CountError if something else was passed."""
         value = self.arguments[argument]
-        if not isinstance(value, Tensor):
+        if not is_tensor(value):
             raise CountError(f"{self.name}: expected a tensor {argument}, got {value!r}")
         return value
 
@@ -109,6 +117,8 @@ def higher_order_reason(error: BaseException) -> str:
 
 def dispatch_themselves(types: Iterable[type]) -> bool:
     """Whether one of these types of tensors overrides `__torch_dispatch__`."""
+    from torch import Tensor
+
     return any(t.__torch_dispatch__ is not Tensor.__torch_dispatch__ for t in types)  # type: ignore[attr-defined]  # of tensors
 
 
@@ -127,7 +137,7 @@ def written(func: Any, call: Call) -> list[Tensor]:
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """Yield every tensor in a nest of lists and tuples, in order."""
-    if isinstance(value, Tensor):
+    if is_tensor(value):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:

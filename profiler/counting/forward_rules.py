@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from profiler.counting.call import Call, CountError, Rule, is_arithmetic
+from profiler.counting.call import Call, CountError, Rule, is_arithmetic, is_tensor
 from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations, named_operation
 from profiler.counting.promotion import PROMOTING, joined, with_promotion
 from profiler.counting.transform_rules import fft
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 COMPLEX_PRODUCT = Operations(mul=4, add=2)
 COMPLEX_SUM = Operations(add=2)
@@ -26,7 +26,7 @@ COMPLEX_SUM = Operations(add=2)
 
 def complex_value(value: Any) -> bool:
     """Whether a tensor's entries, or a Python number, are complex."""
-    return value.is_complex() if isinstance(value, Tensor) else isinstance(value, complex)
+    return value.is_complex() if is_tensor(value) else isinstance(value, complex)
 
 
 def product_of(*factors: Tensor | complex) -> Operations:
@@ -116,7 +116,7 @@ def division(call: Call) -> Operations:
         refuse_complex(call, call.output)
         return (Operations(div=1) + named_operation(mode)) * call.output.numel()
     divisor = call.arguments["other"]
-    if isinstance(divisor, complex) or (isinstance(divisor, Tensor) and divisor.is_complex()):
+    if isinstance(divisor, complex) or (is_tensor(divisor) and divisor.is_complex()):
         raise CountError(f"{call.name}: no rule for a complex divisor, only for a real one")
     return Operations(div=2 if call.output.is_complex() else 1) * call.output.numel()
 
@@ -223,7 +223,7 @@ def reduction(call: Call, each: Operations | None = None) -> Operations:
 def extreme(call: Call) -> Operations:
     """max or min of two tensors, a comparison per entry; or of one tensor, along an axis or over
     all entries, R - 1 comparisons of R entries."""
-    two = isinstance(call.arguments.get("other"), Tensor)
+    two = is_tensor(call.arguments.get("other"))
     return comparison(call) if two else reduction(call, each=COMPARE)
 
 
@@ -320,10 +320,12 @@ def handed_to_python(call: Call) -> Operations:
 def conversion(call: Call) -> Operations:
     """The operations of a copy: a conversion per entry if the floating type changes, a comparison
     with 0 per number if the result is boolean, else nothing."""
+    import torch
+
     source = call.arguments["src"] if "src" in call.arguments else call.arguments["self"]
-    if call.output.dtype == torch.bool and isinstance(source, Tensor):
+    if call.output.dtype == torch.bool and is_tensor(source):
         return COMPARE * (source.numel() if is_arithmetic(source.dtype) else 0)
-    return converted(call, source) if isinstance(source, Tensor) else NOTHING
+    return converted(call, source) if is_tensor(source) else NOTHING
 
 
 def truth(call: Call) -> Operations:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
-import torch
-
 from profiler.counting.call import Call, CountError, Rule
 from profiler.counting.forward_rules import entry_sum, product_of, refuse_complex
 from profiler.counting.operations import COMPARE, NOTHING, Operations
@@ -20,6 +18,8 @@ def named_entries(call: Call) -> int:
     """The number of entries of `self[indices]`: the broadcast shape of the indices, times the
     extents of axes without an index. A mask stands for as many indices as it has True; CountError
     for a mask without values."""
+    import torch
+
     target, shapes, free_axes, axis = call.tensor("self"), [], 1, 0
     for index in call.arguments["indices"]:
         if index is None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from profiler.counting.call import Call, CountError, Rule
 from profiler.counting.forward_rules import free, refuse_complex
 from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def rows_and_columns(call: Call, matrices: Tensor) -> tuple[int, int, int]:

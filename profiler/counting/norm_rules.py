@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from profiler.counting.call import Call, Rule
+from profiler.counting.call import Call, Rule, is_tensor
 from profiler.counting.forward_rules import refuse_complex
 from profiler.counting.operations import FUNCTIONS, Operations
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RECIPROCAL_ROOT = Operations(add=1) + FUNCTIONS["rsqrt"]
 """1 / sqrt(variance + eps)."""
@@ -131,7 +133,7 @@ def batch_norm_backward(
 def given(call: Call, name: str) -> Tensor | None:
     """The tensor argument of this name; None if it is left out or empty."""
     found = call.arguments.get(name)
-    return found if isinstance(found, Tensor) and found.numel() else None
+    return found if is_tensor(found) and found.numel() else None
 
 
 def source_of(call: Call) -> Tensor:

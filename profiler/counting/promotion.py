@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import reduce
 
-import torch
-
 from profiler.counting.call import Call, Rule, is_arithmetic, tensors_in
 from profiler.counting.operations import NOTHING, Operations, named_operation
 
@@ -15,6 +13,8 @@ def promoted(call: Call) -> Operations:
     the class `convert`: of operands to the common floating type, in which torch computes, and from
     it to the type of the result. Tensors without an axis do not influence the common type and are
     not counted; nothing if no operand is floating."""
+    import torch
+
     given = [value for name, value in call.arguments.items() if name != "out"]
     operands = [t for t in tensors_in(given) if is_arithmetic(t.dtype) and t.dim()]
     if not operands:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from torch import Tensor
-
 from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.backward_rules import LAYER_RULES
-from profiler.counting.call import Call, Rule, is_arithmetic
+from profiler.counting.call import Call, Rule, is_arithmetic, is_tensor
 from profiler.counting.distance_rules import DISTANCE_RULES
 from profiler.counting.forward_rules import (
     CONTRACTIONS,
@@ -79,7 +77,7 @@ def operations_of(call: Call) -> Operations | None:
     rule = rule_for(call.name)
     if rule is None:
         return None
-    touched = [*call.inputs, *([call.result] if isinstance(call.result, Tensor) else [])]
+    touched = [*call.inputs, *([call.result] if is_tensor(call.result) else [])]
     indexing = call.name.removeprefix("aten::") not in (*CONTRACTIONS, "sort", *SORTS)
     if indexing and touched and not any(is_arithmetic(tensor.dtype) for tensor in touched):
         return NOTHING

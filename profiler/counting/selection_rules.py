@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
-import torch
-
 from profiler.counting.call import Call, CountError, Rule
 from profiler.counting.forward_rules import (
     cumulation,
@@ -207,6 +205,8 @@ def compared(call: Call) -> Operations:
 
 def nearly_equal(call: Call) -> Operations:
     """Whether |a - b| <= atol + rtol |b| at every entry of the broadcast tensors."""
+    import torch
+
     shapes = (call.tensor("self").shape, call.tensor("other").shape)
     together: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # untyped
     return (Operations(mul=1, add=2) + COMPARE * 3) * prod(together)

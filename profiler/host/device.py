@@ -8,17 +8,10 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
+from profiler.records.element_types import SHORT
 from profiler.records.reading import MeasureError
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
-
-
-ALIASES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+DTYPES: Mapping[str, torch.dtype] = {short: getattr(torch, name) for name, short in SHORT.items()}
 
 
 FIRST_IN_THREAD = "Attempting to run cu(BLAS|FFT), but there was no current CUDA context"
@@ -58,14 +51,6 @@ def set_precision(tf32: bool, products: str) -> None:
         warnings.filterwarnings("ignore", message="Please use the new API settings")
         torch.backends.cudnn.allow_tf32 = tf32
         torch.set_float32_matmul_precision(products)
-
-
-def dtype_name(name: str) -> str:
-    """The short name of a dtype, such as fp32 for float32; MeasureError lists the choices."""
-    short = ALIASES.get(name, name)
-    if short not in DTYPES:
-        raise MeasureError(f"unknown dtype '{name}': expected one of {', '.join(DTYPES)}")
-    return short
 
 
 def default_device() -> str:

@@ -33,7 +33,15 @@ from profiler.meters.timers import (
     do_nothing,
     timer_for,
 )
-from profiler.records.grades import BUSY, ONE_SAMPLE, ONE_THREAD, QUIET, disturbed_by, undisturbed
+from profiler.records.grades import (
+    BUSY,
+    GRAPH_GAIN,
+    ONE_SAMPLE,
+    ONE_THREAD,
+    QUIET,
+    disturbed_by,
+    undisturbed,
+)
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
@@ -47,7 +55,6 @@ LAUNCH_BOUND = "launch-bound"
 QUEUE_FULL = "more launches than a queue holds"
 """The label of a call with more launches than the queue holds: enqueueing then includes waiting for
 the GPU, so whether the call is launch-bound is unknown."""
-GRAPH_GAIN = 1.2  # call time over its graph's time above which launches bound the call
 
 
 def latency(

@@ -15,13 +15,12 @@ A user describes a module class in the same way, in the file of the user's equat
 from __future__ import annotations
 
 import importlib
-import inspect
+import pkgutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
-
-import torch
-from torch import nn
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from costmodel.errors import USER
 from costmodel.language.equations import Mixer as Equations
@@ -30,30 +29,13 @@ from costmodel.mixers import builtin, file_of, names
 from costmodel.program.conventions import KERNEL_CLASSES, LISTED, REWRITES, of_sequences
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
-from profiler.modules.base import (
-    Mixer,
-    SequenceMixer,
-    State,
-    Unsupported,
-    fan_in,
-    made_in,
-    require_sizes,
-)
+from costmodel.questions.kept import fingerprint, kept
 
-__all__ = [
-    "KERNEL_CLASSES",
-    "STEPLESS",
-    "Implementation",
-    "Mixer",
-    "NoModule",
-    "SequenceMixer",
-    "State",
-    "Unsupported",
-    "build",
-    "implementation",
-    "implementations",
-    "without_token",
-]
+if TYPE_CHECKING:
+    from torch import nn
+
+BUILT_IN = "profiler.mixers."
+"""The beginning of the names of the Python modules with built-in classes."""
 
 
 class NoModule(ValueError):
@@ -70,7 +52,8 @@ class Implementation:
 
     mixer: str
     name: str
-    module: type[nn.Module] = field(repr=False)
+    made: type[nn.Module] | str = field(repr=False)
+    """The class; of a built-in class its place."""
     form: str
     rewrites: tuple[str, ...]
     kernels: Mapping[str, str] | None = field(hash=False)
@@ -120,18 +103,30 @@ class Implementation:
     @property
     def home(self) -> str:
         """The Python module of a user's file with the class; "" for a built-in class."""
-        place = self.module.__module__
-        return place if place.startswith(USER) else ""
+        return self.place.partition(":")[0] if self.place.startswith(USER) else ""
+
+    @property
+    def module(self) -> type[nn.Module]:
+        """The class; a built-in class is imported from its file."""
+        if not isinstance(self.made, str):
+            return self.made
+        found: type[nn.Module] = pkgutil.resolve_name(self.made)
+        return found
 
     @property
     def place(self) -> str:
         """The place of the class, MODULE:CLASS."""
-        return f"{self.module.__module__}:{self.module.__qualname__}"
+        return self.made if isinstance(self.made, str) else place_of(self.made)
+
+
+def place_of(module: type[nn.Module]) -> str:
+    """The place of a class, MODULE:CLASS."""
+    return f"{module.__module__}:{module.__qualname__}"
 
 
 _registry: dict[str, dict[tuple[str, str], Implementation]] = {}
 """Mixer -> (the user's file or "", name) -> implementation."""
-_Module = TypeVar("_Module", bound=type[nn.Module])
+_Module = TypeVar("_Module", bound="type[nn.Module]")
 
 
 def implementation(
@@ -185,7 +180,7 @@ def implementation(
             Implementation(
                 mixer=mixer,
                 name=chosen if name is None else name,
-                module=module,
+                made=place_of(module) if module.__module__.startswith(BUILT_IN) else module,
                 form=chosen,
                 rewrites=tuple(rewrites),
                 kernels=kernels,
@@ -317,111 +312,54 @@ def _missing(name: str, home: str) -> str:
     )
 
 
-def build(
-    implementation: Implementation,
-    sizes: dict[str, int],
-    *,
-    device: torch.device | str,
-    dtype: torch.dtype,
-    seed: int,
-    drawn: bool = True,
-) -> nn.Module:
-    """Make the module with these sizes and random parameters, which are equal for equal seeds on
-    every device.
-
-    Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
-    the order of the parameters' names, then cast and moved; on the meta device, parameters have
-    only shapes. Random numbers of the constructor follow the seed too, and are the parameters
-    unless `drawn`. Sizes that the class does not take are ignored.
-
-    Raises:
-        ValueError: a size is missing or refused.
-    """
-    module = _construct(implementation, sizes, device, dtype, seed)
-    if drawn and torch.device(device).type != "meta":
-        draw_parameters(module, seed)
-    return module
-
-
-def draw_parameters(module: nn.Module, seed: int) -> None:
-    """Draw all floating-point parameters in the order of their names, normal with standard
-    deviation 1/sqrt(fan-in); others keep their values."""
-    generator = torch.Generator().manual_seed(seed)
-    for _, parameter in sorted(module.named_parameters()):
-        if parameter.is_floating_point():
-            _fill(parameter, generator)
-
-
-def _construct(
-    implementation: Implementation,
-    sizes: dict[str, int],
-    device: torch.device | str,
-    dtype: torch.dtype,
-    seed: int,
-) -> nn.Module:
-    """Construct the module by its class; torch's random state stays as it was. Raises ValueError: a
-    size is missing, not positive or refused by the class, or h is given to a class whose heads have
-    the width d/n."""
-    given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
-    if implementation.options:
-        given["options"] = implementation.options
-    taken = inspect.signature(implementation.module).parameters
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
-    missing = [
-        name
-        for name, parameter in taken.items()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        and name not in given
-    ]
-    if "h" in sizes and "h" not in taken and not takes_all:
-        raise ValueError(
-            f"{implementation.mixer} {implementation.name} takes no head width h: its heads are "
-            f"d/n wide: leave out h"
-        )
-    if missing:
-        raise ValueError(
-            f"{implementation.mixer} {implementation.name} needs the size {', '.join(missing)} "
-            f"and was given {', '.join(sizes)}"
-        )
-    require_sizes(**{letter: sizes[letter] for letter in sizes if letter in taken})
-    accepted = {name: value for name, value in given.items() if takes_all or name in taken}
-    where = torch.device(device)
-    forked = torch.random.fork_rng(devices=[where] if where.type == "cuda" else [])
-    with forked, made_in(where, dtype):
-        torch.default_generator.manual_seed(seed)
-        return implementation.module(**accepted).to(device=where, dtype=dtype)
-
-
-def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
-    """Draw one parameter in place, normal with standard deviation 1/sqrt(fan-in); with three axes
-    or more, slice by slice to save memory."""
-    scale = fan_in(parameter.shape) ** -0.5
-    with torch.no_grad():
-        for slab in parameter if parameter.dim() > 2 else [parameter]:
-            slab.copy_(torch.randn(slab.shape, generator=generator, dtype=torch.float64) * scale)
+_read: set[str] = set()
+"""The files of built-in mixers whose implementations are registered."""
 
 
 def _import_file(mixer: str) -> None:
-    """Import the file with the implementations of a built-in mixer."""
-    if (file := file_of(split(mixer)[0])) is not None:
-        importlib.import_module(f"profiler.mixers.{file}")
+    """Register the implementations in the file of a built-in mixer: their descriptions are in the
+    cache on disk, or the file is imported, which imports torch."""
+    file = file_of(split(mixer)[0])
+    if file is None or file in _read:
+        return
+    _read.add(file)
+    for described in kept(None, f"{_sources()} {file}", partial(_described_in, file)):
+        found = Implementation(**described)
+        _registry.setdefault(found.mixer, {}).setdefault((found.home, found.name), found)
+
+
+@cache
+def _sources() -> str:
+    """A digest of the files that describe built-in classes."""
+    return fingerprint(Path(__file__).parents[1], ("mixers", "modules"))
+
+
+def _described_in(file: str) -> list[dict[str, Any]]:
+    """The fields of each implementation that a file of built-in mixers describes, in order."""
+    importlib.import_module(f"{BUILT_IN}{file}")
+    return [
+        {each.name: getattr(found, each.name) for each in fields(found)}
+        for entry, named in _registry.items()
+        for found in named.values()
+        if isinstance(found.made, str) and file_of(split(entry)[0]) == file
+    ]
 
 
 def _register(new: Implementation) -> None:
     """Register an implementation; a file that is imported again replaces its classes. Raises
     ValueError: another class of the same file has this name."""
-    _import_file(new.mixer)
+    if not isinstance(new.made, str):
+        _import_file(new.mixer)
     named = _registry.setdefault(new.mixer, {})
     old = named.get((new.home, new.name))
-    if old is not None and _origin(old.module) != _origin(new.module):
+    if old is not None and old.place != new.place:
         raise ValueError(
             f"the mixer {new.mixer!r} has an implementation {new.name!r} already, "
-            f"{old.module.__qualname__}: give {new.module.__qualname__} another name"
+            f"{_class_name(old)}: give {_class_name(new)} another name"
         )
     named[new.home, new.name] = new
 
 
-def _origin(module: type[nn.Module]) -> tuple[str, str]:
-    """The Python module and the qualified name of a class."""
-    return module.__module__, module.__qualname__
+def _class_name(of: Implementation) -> str:
+    """The qualified name of a class."""
+    return of.place.partition(":")[2]

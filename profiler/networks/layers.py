@@ -23,13 +23,8 @@ from costmodel.networks import blocks
 from costmodel.networks.blocks import Sublayer, Use
 from costmodel.networks.part_costs import part_sizes
 from costmodel.questions.parameters import parameters
-from profiler.modules.registry import (
-    Implementation,
-    NoModule,
-    build,
-    implementations,
-    without_token,
-)
+from profiler.modules.building import build
+from profiler.modules.registry import Implementation, NoModule, implementations, without_token
 from profiler.networks.modules import COMPUTED, KEPT, Part, no_module
 
 DROPOUT = 0.1

@@ -17,8 +17,8 @@ from functools import cached_property
 from costmodel.prediction.boards import Board
 from costmodel.program.phases import phase_name
 from costmodel.symbolic.sizes import LETTERS
-from profiler.host.device import dtype_name
 from profiler.plots.picture import HOLLOW, SIZES, Axis, Line, Panel, Picture
+from profiler.records.element_types import dtype_name
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED, MeasuredQuantity
 from profiler.records.reading import MeasureError

@@ -20,8 +20,8 @@ from profiler.reconcile.levels import Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.words import PHASES, scaled, sizes_words
+from profiler.run.in_record import candidate_in_record
 from profiler.run.lower_bounds import limits_on
-from profiler.run.plan import candidate_in_record
 
 Limits = Mapping[str, tuple[float, float]]
 """Name of a limit -> its highest operations a second, and bytes a second."""

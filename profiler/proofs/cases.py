@@ -22,7 +22,8 @@ from costmodel.language.nodes import Array
 from costmodel.proofs.check import Proof, first_apart
 from costmodel.proofs.tried_sizes import module_sizes, words
 from profiler.counting.call import higher_order_reason
-from profiler.modules.registry import Implementation, build
+from profiler.modules.building import build
+from profiler.modules.registry import Implementation
 from profiler.records.reading import reason_of
 from profiler.records.words import told_apart
 

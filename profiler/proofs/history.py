@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import torch
 
-from profiler.modules.registry import Implementation, build, draw_parameters
+from profiler.modules.building import build, draw_parameters
+from profiler.modules.registry import Implementation
 from profiler.proofs.cases import ModuleCase
 
 Happening = Callable[[Implementation, ModuleCase], ModuleCase]

@@ -26,7 +26,8 @@ from costmodel.language.equations import Mixer, System
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.subject import system_of
 from profiler.counting.mode import DispatchMode
-from profiler.modules.registry import Implementation, build, without_token
+from profiler.modules.building import build
+from profiler.modules.registry import Implementation, without_token
 from profiler.proofs.blame import (
     Blame,
     Other,

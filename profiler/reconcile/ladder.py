@@ -37,8 +37,8 @@ from profiler.reconcile.memory import memory
 from profiler.reconcile.predicted import predicted_s
 from profiler.records.measurement import REASON, Measurement
 from profiler.run.caveats import no_quiet_time
+from profiler.run.in_record import candidate_in_record
 from profiler.run.lower_bounds import limits_on
-from profiler.run.plan import candidate_in_record
 
 
 def zeros(measurement: Measurement) -> tuple[Cause, ...]:

@@ -23,9 +23,10 @@ from costmodel.program.element_types import Dtypes
 from costmodel.questions.question import Case
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.mode import DispatchMode
-from profiler.host.device import DTYPES, dtype_name
+from profiler.host.device import DTYPES
 from profiler.modules.registry import STEPLESS, Implementation
 from profiler.reconcile import predicted
+from profiler.records.element_types import dtype_name
 from profiler.records.reading import MeasureError, reason_of
 from profiler.run.plan import implementation_of
 from profiler.run.prepare import prepare

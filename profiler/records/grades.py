@@ -26,6 +26,8 @@ ONE_SAMPLE = "1 sample"
 """The label of a time of a single sample; the grade is busy, as nothing shows that it was quiet."""
 GRAPH_DIFFERS = "graph differs from the call"
 """The label of a replayed CUDA graph whose result is another than the call's."""
+GRAPH_GAIN = 1.2
+"""Launches bound a call that takes more than this many times as long as its CUDA graph."""
 DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
 """The labels of a reading that a disturbance has changed."""
 ROUGHLY = 3

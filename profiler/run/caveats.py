@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from math import inf
 
 from profiler.meters.intervals import confidence_of
-from profiler.meters.latency import GRAPH_GAIN
 from profiler.records.grades import (
     GRAPH_DIFFERS,
+    GRAPH_GAIN,
     ONE_SAMPLE,
     QUIET,
     disturbed_by,

@@ -22,7 +22,8 @@ from costmodel.program.chosen_sizes import Given, combinations
 from costmodel.program.phases import phase_name
 from costmodel.symbolic.sizes import LETTERS
 from profiler.counting.operations import Operations
-from profiler.modules.registry import Implementation, draw_parameters
+from profiler.modules.building import draw_parameters
+from profiler.modules.registry import Implementation
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Unavailable
 from profiler.run.inputs import Built

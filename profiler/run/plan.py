@@ -14,15 +14,16 @@ from torch import nn
 
 from costmodel.errors import SizeError, shortened
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import imported, known, user_module
+from costmodel.mixers.load import user_module
 from costmodel.program.chosen_sizes import Given, refuse_unknown
 from costmodel.program.phases import phase_name
-from profiler.host.device import device_name, dtype_name
+from profiler.host.device import device_name
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.modules.registry import Implementation, implementations
 from profiler.proofs.equality import module_equals, step_equals
+from profiler.records.element_types import dtype_name
 from profiler.records.reading import MeasureError
-from profiler.records.words import without_equations
+from profiler.run.in_record import is_class, named_in
 from profiler.run.plain import PlainModule
 from profiler.run.request import OF_ENERGY, Request
 from profiler.run.subject import Measurable, Named, measurable, subject
@@ -197,21 +198,6 @@ def chosen_implementations(
     return list(found.values())
 
 
-def candidate_in_record(mixer: str, implementation: str, form: str) -> tuple[Mixer, Implementation]:
-    """Find the mixer and the implementation that a record names: built-in ones, or those of a
-    user's files that this process has already imported.
-
-    Raises:
-        UnknownMixer, MeasureError: the mixer or the implementation does not exist any more, or its
-            file has not been imported; or the record (with the form "") is of a module without
-            equations.
-    """
-    if not form:
-        raise MeasureError(without_equations(mixer))
-    found = known(mixer)
-    return found, implementation_of(found, implementation, imported)
-
-
 def implementation_of(
     mixer: Measurable, name: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
@@ -225,15 +211,7 @@ def implementation_of(
     """
     if is_class(name):
         return users_class(mixer, name, load)
-    known = subject(mixer).implementations()
-    if name not in known:
-        raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
-    return known[name]
-
-
-def is_class(name: str) -> bool:
-    """Whether the name of an implementation has the form FILE.py:Class."""
-    return name.rpartition(":")[0].endswith(".py")
+    return named_in(subject(mixer).implementations(), name, mixer.name)
 
 
 def users_class(
@@ -299,7 +277,7 @@ def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Im
     return Implementation(
         mixer=mixer.name,
         name=name,
-        module=found,
+        made=found,
         form=form,
         rewrites=(),
         kernels=None,

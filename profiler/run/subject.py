@@ -20,9 +20,11 @@ from costmodel.language.options import defined
 from costmodel.mixers.load import mixer as load_mixer, user_module
 from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of
 from profiler.counting.operations import Operations
-from profiler.modules.registry import Implementation, build, implementations, without_token
+from profiler.modules.building import build
+from profiler.modules.registry import Implementation, without_token
 from profiler.records.measurement import Measurement
-from profiler.records.reading import MeasureError, Unavailable
+from profiler.records.reading import Unavailable
+from profiler.run.in_record import implementations_of
 from profiler.run.inputs import Built
 from profiler.run.lower_bounds import flagged
 from profiler.run.plain import PlainModule
@@ -129,11 +131,7 @@ class WithEquations:
     mixer: Mixer
 
     def implementations(self) -> dict[str, Implementation]:
-        """A dict: name -> implementation of the mixer; MeasureError if there is none."""
-        try:
-            return implementations(self.mixer)
-        except ValueError as error:
-            raise MeasureError(str(error)) from error
+        return implementations_of(self.mixer)
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
         """Every combination of the given sizes; other sizes of the phase have defaults."""

@@ -21,8 +21,8 @@ from costmodel.questions.traffic import Elements, traffic
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly
 from profiler.modules.described import Described, description_of, executed_counts
-from profiler.reconcile.derived import live_set
-from profiler.run.plan import candidate_in_record
+from profiler.reconcile.live_sets import live_set
+from profiler.run.in_record import candidate_in_record
 from profiler.scaling.series import Series
 
 Sizes = Mapping[str, int]

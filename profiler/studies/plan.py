@@ -17,7 +17,7 @@ from costmodel.data import read_data
 from costmodel.mixers.load import mixer as load_mixer, refuse_unimported
 from costmodel.program.chosen_sizes import values
 from costmodel.program.phases import phase_name
-from profiler.host.device import dtype_name
+from profiler.records.element_types import dtype_name
 from profiler.records.schema import Name, RecordError, Size, checked
 from profiler.studies.published_times import claim, printed_times
 from profiler.studies.study import StudyError

@@ -15,7 +15,7 @@ from torch import nn
 
 import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
-from profiler.modules import State, registry
+from profiler.modules import State, build, registry
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -302,7 +302,7 @@ def test_the_state_holds_rows_of_their_own_width(name: str, implementation: str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_mixer_without_parameters_has_a_type(implementation: str, dtype: torch.dtype) -> None:
     described = registry.implementations("dot-product-attention")[implementation]
-    module = registry.build(described, {"l": 3, "d": 2}, device="cpu", dtype=dtype, seed=0)
+    module = build(described, {"l": 3, "d": 2}, device="cpu", dtype=dtype, seed=0)
     x = torch.ones(1, 3, 2, dtype=dtype)
     assert not list(module.parameters()) and module.state_dict() == {}
     assert module(x).dtype == dtype

@@ -10,7 +10,7 @@ import torch
 
 import costmodel as cm
 from costmodel.questions.counting.counts import with_once
-from profiler.modules import registry
+from profiler.modules import build, registry
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -161,7 +161,7 @@ def test_weights_beyond_the_sequence_are_held_and_never_read(name: str) -> None:
     (described,) = registry.implementations(mixer).values()
     for w in (5, 6, 11):
         sizes = {"b": 1, "l": 5, "d": 3, "w": w}
-        module = registry.build(described, sizes, device="cpu", dtype=torch.float64, seed=0)
+        module = build(described, sizes, device="cpu", dtype=torch.float64, seed=0)
         assert cm.parameters(mixer).at(**sizes) == sum(p.numel() for p in module.parameters())
         read = cm.traffic(mixer).compulsory.at(**sizes)
         assert read == cm.traffic(full).compulsory.at(l=5, d=3)

@@ -14,7 +14,7 @@ from torch import nn
 
 import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
-from profiler.modules import registry
+from profiler.modules import build, registry
 from tests.mixers.held import (
     Array,
     Sizes,
@@ -250,4 +250,4 @@ def test_bad_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="size k must be a positive integer and is 0"):
         described.module(d=2, l=3, k=0)
     with pytest.raises(ValueError, match="convolution conv needs the size k"):
-        registry.build(described, {"d": 2, "l": 3}, device="cpu", dtype=torch.float64, seed=0)
+        build(described, {"d": 2, "l": 3}, device="cpu", dtype=torch.float64, seed=0)

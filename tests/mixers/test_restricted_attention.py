@@ -15,7 +15,7 @@ from torch import nn
 
 import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
-from profiler.modules import State, registry
+from profiler.modules import State, build, registry
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -300,8 +300,6 @@ def test_bad_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="size w must be a positive integer and is 0"):
         described.module(d=2, l=3, n=1, w=0)
     with pytest.raises(ValueError, match="restricted-attention banded needs the size w"):
-        registry.build(
-            described, {"d": 2, "l": 3, "n": 1}, device="cpu", dtype=torch.float64, seed=0
-        )
+        build(described, {"d": 2, "l": 3, "n": 1}, device="cpu", dtype=torch.float64, seed=0)
     with pytest.raises(ValueError, match="d must be divisible by n: d = 3 and n = 2"):
         described.module(d=3, l=3, n=2, w=1)

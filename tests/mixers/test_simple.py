@@ -329,7 +329,7 @@ def test_an_operation_too_many_surfaces() -> None:
         def mix(self, x: torch.Tensor) -> torch.Tensor:
             return super().mix(x) * 0.5 * 2
 
-    claimed = replace(described, module=Doubled)
+    claimed = replace(described, made=Doubled)
     assert module_equals(cm.mixer("simple"), claimed).passed
     proof = dispatched_equals(cm.mixer("simple"), claimed, step=False)
     assert proof.passed is False

@@ -229,7 +229,7 @@ def proof_of(module: type[HeToeplitz]) -> Proof:
     """Whether a variant of HE's module equals the equations."""
     he = mixer("he")
     known = next(i for i in implementations(he).values() if i.module is HeToeplitz)
-    return module_equals(he, replace(known, module=module))
+    return module_equals(he, replace(known, made=module))
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -701,7 +701,7 @@ def test_what_a_fused_kernel_hides_is_not_blamed() -> None:
             q, k, v = (heads.transpose(1, 2) for heads in self._project(x))
             return self.attend(q, k, v, causal=True).transpose(1, 2).flatten(2) @ self.W_out.t()
 
-    claimed = replace(implementations("self-attention")["sdpa"], module=WrongOutputMap)
+    claimed = replace(implementations("self-attention")["sdpa"], made=WrongOutputMap)
     proof = module_equals(cm.mixer("self-attention"), claimed)
     assert proof.passed is False
     assert proof.detail.endswith(
@@ -896,7 +896,7 @@ BLAMED: dict[str, tuple[type[torch.nn.Module], str, str, str]] = {
 @pytest.mark.parametrize("kind", BLAMED)
 def test_the_array_with_the_fault_is_blamed(kind: str) -> None:
     module, mixer, name, sentence = BLAMED[kind]
-    claimed = replace(implementations(mixer)[name], module=module)
+    claimed = replace(implementations(mixer)[name], made=module)
     prove = step_equals if sentence.startswith("in step") else module_equals
     proof = prove(cm.mixer(mixer), claimed)
     assert proof.passed is False

@@ -661,7 +661,7 @@ def test_a_step_in_chunks_that_is_wrong_is_told_without_an_error_of_the_blame() 
                 state.arrays["S"].copy_(state.arrays["S"].flip(-1))
             return y_t
 
-    subject = Subject(mixer, replace(described, module=Turned))
+    subject = Subject(mixer, replace(described, made=Turned))
     found = findings(Decoding, subject, Draw({"l": 2, "d": 2, "n": 1, "C": 1}))
     assert [kind for kind, _ in found] == ["step"]
     assert found[0][1].startswith("y[2][1] is "), found

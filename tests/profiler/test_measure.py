@@ -42,7 +42,7 @@ BRIEF = LatencyLimits(
 def doctored(module: type[nn.Module], mixer: str = "me", implementation: str = "toeplitz") -> Any:
     """A request for a class under the description of a built-in one."""
     request = asked(mixer, implementation)
-    return replace(request, implementation=replace(request.implementation, module=module))
+    return replace(request, implementation=replace(request.implementation, made=module))
 
 
 @pytest.fixture(scope="module")

@@ -326,4 +326,4 @@ def test_a_class_described_without_options_is_built_without(tmp_path: Path) -> N
         def forward(self, x: Tensor) -> Tensor:
             return x * self.w * 2
 
-    assert module_equals(mixer, replace(found, module=Fixed)).passed
+    assert module_equals(mixer, replace(found, made=Fixed)).passed

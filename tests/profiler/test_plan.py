@@ -15,7 +15,8 @@ from profiler.mixers.extractor import MeToeplitz
 from profiler.modules import Implementation, build, implementations
 from profiler.proofs.equality import module_equals
 from profiler.records.reading import MeasureError
-from profiler.run.plan import Plan, chosen_implementations, is_class, requests, users_class
+from profiler.run.in_record import is_class
+from profiler.run.plan import Plan, chosen_implementations, requests, users_class
 from profiler.run.request import Request
 from profiler.run.subject import named as named_by
 from tests.user_mixers import written

@@ -30,8 +30,8 @@ from profiler.reconcile.ladder import ladders
 from profiler.reconcile.levels import Ladder
 from profiler.reconcile.report import document, summary_record
 from profiler.records.reading import MeasureError, Reading
+from profiler.run.in_record import candidate_in_record
 from profiler.run.measure import measure
-from profiler.run.plan import candidate_in_record
 from profiler.run.request import Request
 from tests.implementations import every, label
 from tests.ladders import reconciled
@@ -224,7 +224,7 @@ class Upcast(SheDirect):
 
 
 def doctored(mixer: str, name: str, module: type[nn.Module], phase: str = "training") -> Ladder:
-    described = replace(implementations(mixer)[name], module=module)
+    described = replace(implementations(mixer)[name], made=module)
     return reconciled(mixer, described, {"b": 2, "l": 5, "d": 6, "n": 2}, phase)
 
 
@@ -520,7 +520,7 @@ class Sliced(MeToeplitz):
 def test_an_operation_put_in_surfaces_in_its_gradient(
     module: type[nn.Module], left: dict[str, int]
 ) -> None:
-    described = replace(implementations("me")["toeplitz"], module=module)
+    described = replace(implementations("me")["toeplitz"], made=module)
     sizes = {"b": 2, "l": 5, "d": 6}
     found = reconciled("me", described, sizes, "backward")
     assert found.unexplained["2-3"] == {name: n * 2 * 5 * 6 for name, n in left.items()}

@@ -18,8 +18,9 @@ from profiler.mixers.extractor import MeToeplitz
 from profiler.modules import Implementation, implementations
 from profiler.modules.described import description_of
 from profiler.reconcile.arrays import Arrays, listed_tensor
-from profiler.reconcile.derived import APART, NOTHING_KEPT, derived, live_set
+from profiler.reconcile.derived import NOTHING_KEPT, derived
 from profiler.reconcile.levels import HeldMemory
+from profiler.reconcile.live_sets import APART, live_set
 from profiler.reconcile.memory import NO_LIST, memory
 from profiler.records.measurement import Measurement, divide
 from profiler.run.measure import activation_bytes, peak_of_call, tensors_at_peak
@@ -179,7 +180,7 @@ class Doctored(MeToeplitz):
 def test_what_a_module_holds_besides_surfaces_with_its_operation() -> None:
     chosen = implementations("me")["toeplitz"]
     plain, held_on = (
-        held(recorded(replace(chosen, module=kind), "training-step"), chosen)
+        held(recorded(replace(chosen, made=kind), "training-step"), chosen)
         for kind in (MeToeplitz, Doctored)
     )
     for name in ("activations", "peak"):

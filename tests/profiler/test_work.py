@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from profiler.counting.dispatch import count_dispatch
-from profiler.host.device import DTYPES, default_device, device_name, dtype_name
+from profiler.host.device import DTYPES, default_device, device_name
 from profiler.mixers.extractor import MeToeplitz
 from profiler.modules import Implementation, State, implementations
+from profiler.records.element_types import dtype_name
 from profiler.records.reading import MeasureError
 from profiler.run.prepare import prepare, trained_module
 from profiler.run.request import Request
@@ -132,7 +133,7 @@ def test_the_gradient_of_the_output_is_random_and_repeats() -> None:
 
 def test_a_result_without_gradients_is_refused() -> None:
     request = asked("me", "toeplitz", phase="backward")
-    broken = replace(request, implementation=replace(request.implementation, module=Ungraded))
+    broken = replace(request, implementation=replace(request.implementation, made=Ungraded))
     with pytest.raises(MeasureError, match="no gradient flows back from what me toeplitz returns"):
         prepare(broken)
 
