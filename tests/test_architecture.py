@@ -106,9 +106,13 @@ def test_no_file_imports_the_face_of_its_own_package() -> None:
             "import profiler.sweep.recorded, profiler.sweep.merge, profiler.host.statement",
             ("torch",),
         ),
-        ("import profiler.scaling.report, profiler.sweep.recorded", ("torch",)),
+        (
+            "import profiler.scaling.report, profiler.reconcile.report, profiler.reconcile.ladder, "
+            "profiler.plots.kinds",
+            ("torch",),
+        ),
     ],
-    ids=["costmodel", "merge and statement", "scaling"],
+    ids=["costmodel", "merge and statement", "scaling, reconcile and plot"],
 )
 def test_imports_are_light(work: str, heavy: tuple[str, ...]) -> None:
     code = f"import sys; {work}; print(*[name for name in {heavy!r} if name in sys.modules])"

@@ -10,7 +10,8 @@ import pytest
 import cli
 from costmodel.commands.streams import FAILED, MISUSED
 from profiler.doctor import findings
-from profiler.host.probes import NO, YES, ChildExit, MachineFinding, Surroundings
+from profiler.host.children import ChildExit
+from profiler.host.probes import NO, YES, MachineFinding, Surroundings
 from profiler.records.store import read
 from tests.recorded import RUNS
 from tests.typed import Capture, printed, refused

@@ -9,8 +9,7 @@ from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.compare.in_turns import METHOD
 from profiler.compare.rows import BUSY_TIMES, Comparison, Row
-from profiler.meters.disturbances import label_meanings
-from profiler.records.grades import marked
+from profiler.records.grades import label_meanings, marked
 from profiler.records.measurement import readings_of
 from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, sizes_apart, sizes_words, value_words

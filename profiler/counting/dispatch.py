@@ -97,9 +97,6 @@ EXITS = ("numpy", "tolist", "data_ptr", "__dlpack__")
 """Methods of a tensor by which its numbers leave torch: to numpy, to Python, to a kernel that torch
 does not dispatch."""
 
-UNSEEN = "what is calculated without a tensor, from sizes and constants, is not seen"
-"""The limit of every count by dispatch."""
-
 LEFT = "numbers leave torch here: arithmetic outside of torch is not counted"
 """Why a method of `EXITS` is listed as uncounted."""
 

@@ -10,6 +10,14 @@ from msgspec.structs import force_setattr
 from costmodel.language.functions import CLASSES, TABLE
 from profiler.records.schema import Record
 
+UNSEEN = "what is calculated without a tensor, from sizes and constants, is not seen"
+"""The limit of every count by dispatch."""
+
+ZERO_GRADIENTS = (
+    "arithmetic with zeros that pad the gradients of slices, which the equations leave out"
+)
+"""The meaning of the cause `zeros` in a reconciliation."""
+
 
 class Operations(Record, frozen=True):
     """Exact numbers of scalar operations; `other` by name (compare, sqrt, tanh, ...).

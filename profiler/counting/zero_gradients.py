@@ -39,10 +39,6 @@ EMPTY = ("zeros", "zeros_like", "new_zeros", "zero_")
 """Operations that a backward pass calls for a part that has no gradient at all."""
 
 
-MEANING = "arithmetic with zeros that pad the gradients of slices, which the equations leave out"
-"""The meaning of the cause `zeros` in a reconciliation."""
-
-
 class ZeroGradientCounter(DispatchMode):
     """Tracks which entries hold a gradient, and counts in `spent` the work on all other entries.
 

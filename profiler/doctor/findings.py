@@ -15,6 +15,7 @@ import torch
 
 from profiler.doctor.disturbances import DISTURBS, cuda_fault, disturbances
 from profiler.hardware.ncu import INSTALL, NCU, ability
+from profiler.host.children import last_line
 from profiler.host.probes import (
     NO,
     PARTLY,
@@ -22,7 +23,6 @@ from profiler.host.probes import (
     YES,
     MachineFinding,
     Surroundings,
-    last_line,
     nvml_fault,
 )
 from profiler.meters.energy.protocol import SensorError

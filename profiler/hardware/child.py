@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from profiler.hardware.calibration import makers, range_of
+from profiler.hardware.calibration import range_of
+from profiler.hardware.kernels import makers
 from profiler.hardware.ncu import RANGE
 from profiler.host.device import on_device
 from profiler.records.reading import reason_of

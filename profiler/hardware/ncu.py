@@ -22,7 +22,7 @@ from typing import Any
 
 from profiler.hardware.metrics import OPCODES
 from profiler.hardware.ncu_csv import Kernel, ReportError, absent, kernels
-from profiler.host.probes import ChildExit, last_line, run_child
+from profiler.host.children import ChildExit, last_line, run_child
 from profiler.host.system import NO_CONTAINER, Host, container
 
 NCU = "ncu"

@@ -1,4 +1,4 @@
-"""Which matrix products does a call dispatch, and in tiles of which size are they computed?
+"""In tiles of which size does a kernel compute a matrix product?
 
 A kernel computes whole tiles: beyond the edge of a matrix it multiplies zeros. The names of cuBLAS
 and CUTLASS kernels contain the tile: rows and columns of the result in the library's column-major
@@ -8,13 +8,8 @@ order, and the number of terms per step of the summation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-from profiler.counting.call import bind
-from profiler.counting.dispatch import product_shape
-from profiler.counting.mode import DispatchMode, OperationKind
 
 Tile = tuple[int, int, int]
 """Rows, columns and summed terms of a tile."""
@@ -82,26 +77,3 @@ def padding(products: Iterable[Product], tiles: Iterable[Tile]) -> int:
         product.padded(tile).multiplications - product.multiplications
         for product, tile in zip(products, tiles, strict=True)
     )
-
-
-class Products(DispatchMode):
-    """Records the shape of each matrix product, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[Product] = []
-
-    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation; the shape of a matrix product is recorded."""
-        result = super().see(kind, args, kwargs)
-        if shape := product_shape(bind(kind.func, args, kwargs, result)):
-            self.found.append(Product(*shape))
-        return result
-
-
-def products_of(call: Callable[[], Any]) -> Sequence[Product]:
-    """The matrix products that a call dispatches, in the forward and the backward pass."""
-    noting = Products()
-    with noting:
-        call()
-    return noting.found

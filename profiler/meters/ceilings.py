@@ -43,6 +43,7 @@ from profiler.meters.failure import why_failed
 from profiler.meters.latency import LAUNCH_BOUND
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.grades import DISTURBED_LABELS
+from profiler.records.quantities import WIDTH
 from profiler.records.reading import Measured, Reading, Unavailable
 
 SMALLEST, LARGEST = 256, 16384
@@ -71,9 +72,8 @@ registers."""
 
 COPY, READ, WRITE = "copy", "read", "write"
 ADDED, CHOSEN, NEW = "addition in the cache", "choice", "new array"
-ROWS, WIDTH = 512, 64
-"""Rows and width of a narrow matrix: the usual width of a head of attention. A product whose rows,
-columns or terms are at most `WIDTH` is one of narrow matrices."""
+ROWS = 512
+"""Rows of a narrow matrix."""
 SHARE = 4
 """The cache's bytes over those of a product of narrow matrices and of a choice: such a call takes a
 few milliseconds at most, so that few calls are preempted."""

@@ -23,25 +23,11 @@ import torch
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.nvml import HELD_DOWN, POWER_CAP, SLOWDOWNS, Board
 from profiler.meters.timers import Call
-from profiler.records.grades import INTERRUPTED, ONE_THREAD, SHARED
+from profiler.records.grades import CAPPED, SHARED
 from profiler.records.reading import reason_of
 
 NOTICED = 0.05
 """The largest share of a block for which a thread may wait for a processor in a quiet block."""
-CAPPED = "power-capped"
-"""The label of a reading during which a power limit held the clock down."""
-MEANT: Mapping[str, str] = {
-    INTERRUPTED: "preempted by other programs for more than 5 % of the time: the estimate is the "
-    "fastest tenth of the timed regions or, for one thread, of the times on a processor; its "
-    "range, from three quarters of the least time (preempted calls find cold caches) to the median",
-    ONE_THREAD: "timed on one thread, because several would wait for the preempted thread; the "
-    "interval begins at the time of one thread divided by the number of threads, and nothing here "
-    "tells how much several gain: with OMP_NUM_THREADS=1 the call is of one thread, and the "
-    "interval narrow",
-    CAPPED: "at its power limit a chip lowers its clock, depending on the numbers in the data: the "
-    "times hold for random numbers",
-}
-"""Label -> the meaning for a reading, for the labels that need an explanation."""
 
 
 @dataclass(frozen=True)
@@ -410,12 +396,6 @@ def number_in(path: Path) -> float | None:
         return float(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-
-
-def label_meanings(labels: Iterable[str]) -> list[str]:
-    """A sentence for each of these labels that needs an explanation."""
-    there = set(labels)
-    return [f"{label}: {words}" for label, words in MEANT.items() if label in there]
 
 
 class DisturbanceLog:

@@ -21,7 +21,7 @@ from costmodel.questions.peak import entries_held, held_once
 from costmodel.questions.question import BATCH
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
-from profiler.meters.memory.live_tensors import COPY, WORKSPACE, extents_of
+from profiler.meters.memory.listed import COPY, WORKSPACE, extents_of
 from profiler.reconcile.levels import ListedTensor
 
 DENSE = "dense"

@@ -20,8 +20,8 @@ from costmodel.language.equations import Mixer
 from costmodel.prediction.boards import Board
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
+from profiler.counting.operations import ZERO_GRADIENTS
 from profiler.counting.rules import nominal_words
-from profiler.counting.zero_gradients import MEANING
 from profiler.hardware.result import hardware_level
 from profiler.modules.described import (
     class_differences,
@@ -46,7 +46,7 @@ def zeros(measurement: Measurement) -> tuple[Cause, ...]:
     record counts no operation on such zeros."""
     counted = measurement.counts.get("zeros")
     found = class_differences(dispatched_classes(counted), {}) if counted else {}
-    return (Cause(2, 3, "zeros", found, MEANING),) if found else ()
+    return (Cause(2, 3, "zeros", found, ZERO_GRADIENTS),) if found else ()
 
 
 def ladder(

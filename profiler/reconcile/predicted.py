@@ -62,8 +62,8 @@ from costmodel.prediction.predict import (
 from costmodel.program.element_types import BYTES
 from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.forward_rules import CONTRACTIONS
-from profiler.meters.ceilings import WIDTH
 from profiler.modules.described import dispatched_classes
+from profiler.records.quantities import WIDTH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

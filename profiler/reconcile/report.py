@@ -26,10 +26,9 @@ from costmodel.report.document import (
     Text,
     listed,
 )
-from profiler.counting.dispatch import UNSEEN
+from profiler.counting.operations import UNSEEN
 from profiler.hardware.result import HardwareLevel
-from profiler.meters.disturbances import label_meanings
-from profiler.meters.memory.live_tensors import CAUSES, WORKSPACE
+from profiler.meters.memory.listed import CAUSES, WORKSPACE
 from profiler.reconcile.arrays import DENSE
 from profiler.reconcile.cost import COMPARABLE, FLOOR
 from profiler.reconcile.levels import (
@@ -39,7 +38,7 @@ from profiler.reconcile.levels import (
     ListedTensor,
     MovedMemory,
 )
-from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, mark, marked
+from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, label_meanings, mark, marked
 from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, scaled, sizes_apart, sizes_words, value_words
 from profiler.run.caveats import processes_words, spread_words, stopped

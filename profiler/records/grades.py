@@ -10,7 +10,7 @@ interval, `≈ 651 µs (1 sample)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
@@ -28,8 +28,22 @@ GRAPH_DIFFERS = "graph differs from the call"
 """The label of a replayed CUDA graph whose result is another than the call's."""
 GRAPH_GAIN = 1.2
 """Launches bound a call that takes more than this many times as long as its CUDA graph."""
+CAPPED = "power-capped"
+"""The label of a reading during which a power limit held the clock down."""
 DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
 """The labels of a reading that a disturbance has changed."""
+MEANT: Mapping[str, str] = {
+    INTERRUPTED: "preempted by other programs for more than 5 % of the time: the estimate is the "
+    "fastest tenth of the timed regions or, for one thread, of the times on a processor; its "
+    "range, from three quarters of the least time (preempted calls find cold caches) to the median",
+    ONE_THREAD: "timed on one thread, because several would wait for the preempted thread; the "
+    "interval begins at the time of one thread divided by the number of threads, and nothing here "
+    "tells how much several gain: with OMP_NUM_THREADS=1 the call is of one thread, and the "
+    "interval narrow",
+    CAPPED: "at its power limit a chip lowers its clock, depending on the numbers in the data: the "
+    "times hold for random numbers",
+}
+"""Label -> the meaning for a reading, for the labels that need an explanation."""
 ROUGHLY = 3
 """Significant digits of an estimate."""
 
@@ -38,6 +52,12 @@ def disturbed_by(labels: Iterable[str]) -> str:
     """The disturbances among these labels, in words; "" if there is none."""
     there = set(labels)
     return ", ".join(label for label in DISTURBED_LABELS if label in there)
+
+
+def label_meanings(labels: Iterable[str]) -> list[str]:
+    """A sentence for each of these labels that needs an explanation."""
+    there = set(labels)
+    return [f"{label}: {words}" for label, words in MEANT.items() if label in there]
 
 
 def grade_of(reading: Reading) -> str:

@@ -9,6 +9,10 @@ from msgspec import Struct
 
 Meter = Literal["clock", "compiler", "memory", "profiler", "energy", "counters"]
 
+WIDTH = 64
+"""The width of a narrow matrix: the usual width of a head of attention. A product whose rows,
+columns or terms are at most `WIDTH` is one of narrow matrices."""
+
 
 class MeasuredQuantity(Struct, frozen=True):
     """One line of the table. An empty text says that the reading is not shown there."""

@@ -24,7 +24,7 @@ def candidate_in_record(mixer: str, implementation: str, form: str) -> tuple[Mix
         raise MeasureError(without_equations(mixer))
     found = known(mixer)
     if is_class(implementation):
-        from profiler.run.plan import users_class  # it proves the class, which imports torch
+        from profiler.run.own_class import users_class  # it proves the class, which imports torch
 
         return found, users_class(found, implementation, imported)
     return found, named_in(implementations_of(found), implementation, found.name)

@@ -23,7 +23,7 @@ from costmodel.program.conventions import PEERS
 from costmodel.program.phases import phase_name
 from profiler.counting.dispatch import DispatchCounts
 from profiler.counting.other_counters import PeerCount
-from profiler.hardware.tiles import products_of
+from profiler.hardware.products import products_of
 from profiler.host.device import on_device
 from profiler.host.environment import current_state, environment
 from profiler.meters.board_energy import energy

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from os.path import isfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from torch import nn
 
 from costmodel.errors import SizeError, shortened
 from costmodel.language.equations import Mixer
@@ -19,12 +16,11 @@ from costmodel.program.chosen_sizes import Given, refuse_unknown
 from costmodel.program.phases import phase_name
 from profiler.host.device import device_name
 from profiler.meters.energy.protocol import EnergyLimits
-from profiler.modules.registry import Implementation, implementations
-from profiler.proofs.equality import module_equals, step_equals
+from profiler.modules.registry import Implementation
 from profiler.records.element_types import dtype_name
 from profiler.records.reading import MeasureError
 from profiler.run.in_record import is_class, named_in
-from profiler.run.plain import PlainModule
+from profiler.run.own_class import refuse_unequal, users_class
 from profiler.run.request import OF_ENERGY, Request
 from profiler.run.subject import Measurable, Named, measurable, subject
 
@@ -212,80 +208,6 @@ def implementation_of(
     if is_class(name):
         return users_class(mixer, name, load)
     return named_in(subject(mixer).implementations(), name, mixer.name)
-
-
-def users_class(
-    mixer: Measurable, wanted: str, load: Callable[[Path], ModuleType] = user_module
-) -> Implementation:
-    """Return the implementation of a user's class (`wanted`: FILE.py:Class), after a proof that the
-    class computes the mixer's equations, token by token too if it has `step`.
-
-    A class without a description of its own is described as executing the default form without
-    rewrites. The implementation's name is as the user gave it, so that a record leads back to the
-    file.
-
-    Raises:
-        MeasureError: there is no such class, or it computes something else; the message says where.
-    """
-    if isinstance(mixer, PlainModule):
-        raise MeasureError(
-            f"{mixer.origin} has no equations, so {wanted} cannot implement them: name {wanted} in "
-            f"place of {mixer.origin}"
-        )
-    path, _, name = wanted.rpartition(":")
-    if not isfile(path):
-        raise MeasureError(f"no file '{path}': a class of your own is given as FILE.py:Class")
-    module = load(Path(path))
-    found = getattr(module, name, None)
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        there = [x for x, kind in vars(module).items()
-                 if isinstance(kind, type) and issubclass(kind, nn.Module)]  # fmt: skip
-        raise MeasureError(
-            f"{path} has no class '{name}' that is a torch.nn.Module: it has "
-            f"{', '.join(there) or 'none'}"
-        )
-    claimed = _users_implementation(mixer, found, wanted)
-    refuse_unequal(mixer, claimed, wanted, ("training", "inference"))
-    return claimed
-
-
-def refuse_unequal(
-    mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]
-) -> None:
-    """Raise MeasureError if the module of `claimed`, called `named` in the message, is shown to
-    differ from its equations; if `phases` has inference, its `step` is compared too. A comparison
-    that cannot be made raises nothing."""
-    mixer = mixer.at_any_sizes
-    proofs = [module_equals] + [step_equals] * ("inference" in phases)
-    for prove in proofs:
-        proof = prove(mixer, claimed)
-        if proof.passed is False:
-            failed = proof.name.removeprefix(f"{claimed.name}: ")
-            raise MeasureError(f"{named} is not {mixer.name}: {failed} fails {proof.detail}")
-
-
-def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
-    """Return the implementation that describes a user's class, under the given name; for a class
-    without description make one that executes the default form without rewrites."""
-    try:
-        for implementation in implementations(mixer).values():
-            if implementation.module is found:
-                return replace(implementation, name=name)
-    except ValueError:  # the mixer has no described implementation
-        pass
-    form = mixer.default_form
-    return Implementation(
-        mixer=mixer.name,
-        name=name,
-        made=found,
-        form=form,
-        rewrites=(),
-        kernels=None,
-        step_form=form if hasattr(found, "step") else None,
-        step_rewrites=(),
-        step_kernels=None,
-        options=mixer.options,
-    )
 
 
 def candidate_of(description: Mapping[str, Any]) -> tuple[Measurable, Implementation]:

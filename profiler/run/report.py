@@ -10,12 +10,11 @@ from typing import Any
 from costmodel.language.functions import CLASSES
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Table
-from profiler.counting.dispatch import UNSEEN
+from profiler.counting.operations import UNSEEN
 from profiler.hardware.operations import UNTOLD
 from profiler.hardware.result import hardware_level
-from profiler.meters.disturbances import label_meanings
 from profiler.meters.intervals import processes_in
-from profiler.records.grades import QUIET, grade_of, time_words
+from profiler.records.grades import QUIET, grade_of, label_meanings, time_words
 from profiler.records.measurement import Measurement, readings_of
 from profiler.records.quantities import QUANTITIES, Meter, read_by
 from profiler.records.reading import Measured, Reading, Unavailable, details_of_time

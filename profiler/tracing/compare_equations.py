@@ -40,7 +40,7 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 from costmodel.symbolic.printing import conditions_words
-from profiler.counting.zero_gradients import MEANING
+from profiler.counting.operations import ZERO_GRADIENTS
 from profiler.modules.described import switches_to
 from profiler.tracing.cases import SETTLED, ByCases, SizeCase, Traces, narrow_lines
 from profiler.tracing.divisions import (
@@ -139,7 +139,7 @@ def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Dif
         after = equation_counts(mixer, form, inner, trace, phase)
         causes.append(SwitchCause(cause, meaning, classes_minus(after, current)))
         current = after
-    causes.append(SwitchCause("zeros", MEANING, filled))
+    causes.append(SwitchCause("zeros", ZERO_GRADIENTS, filled))
     return Difference(
         mixer.name,
         phase,

@@ -11,7 +11,7 @@ from costmodel.report.document import Column, Document, Formula, Note, Row, Tabl
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
-from profiler.counting.dispatch import UNSEEN
+from profiler.counting.operations import UNSEEN
 from profiler.tracing.cases import SETTLED
 from profiler.tracing.compare_equations import Difference
 from profiler.tracing.meta_run.flop_counter import FlopCounter

@@ -913,7 +913,7 @@ def test_memory_without_values_is_no_number_of_a_call() -> None:
 def test_check_deep_blames_the_array_with_the_fault() -> None:
     """One token draws attention to one row, which equals that row's value."""
     mixer = cm.mixer("self-attention")
-    claimed = replace(implementations(mixer)["explicit"], module=ScaledValues)
+    claimed = replace(implementations(mixer)["explicit"], made=ScaledValues)
     trial = Trial(Subject(mixer, claimed), Draw({"l": 1, "d": 1, "n": 1}), 0)
     (said,) = [text for kind, text in trial.findings() if kind == "result"]
     assert "reads other values in the place of V in equation (15)-(16) R" in said
@@ -932,7 +932,7 @@ def test_transforms_are_compared_as_the_equations_write_them() -> None:
     class Conjugated(WeFft):
         algorithm = replace(VECTOR_FFT, compute=conjugated)
 
-    claimed = replace(implementations("we")["fft"], module=Conjugated)
+    claimed = replace(implementations("we")["fft"], made=Conjugated)
     proof = module_equals(cm.mixer("we"), claimed)
     assert proof.passed is False
     said = "computes x_f, w_f as the equations do; it reads other values in the place of w_f in "

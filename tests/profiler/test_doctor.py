@@ -19,15 +19,14 @@ from profiler.doctor.findings import PROBES, SLOW, diagnose, merged
 from profiler.doctor.report import document
 from profiler.hardware.metrics import OPCODES
 from profiler.hardware.ncu import HOST_OPTION, INSTALL, METRIC, PROBE_S, UPDATE
+from profiler.host.children import ChildExit, run_child
 from profiler.host.probes import (
     NO,
     PARTLY,
     UNTRIED,
     YES,
-    ChildExit,
     MachineFinding,
     Surroundings,
-    run_child,
 )
 from profiler.meters.energy.protocol import SensorError
 from profiler.records.reading import Reading, Unavailable

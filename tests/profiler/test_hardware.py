@@ -22,8 +22,8 @@ import costmodel as cm
 from profiler.hardware import child, counts, ncu
 from profiler.hardware.ncu import HOST_OPTION, UPDATE, NcuRun, run_ncu
 from profiler.hardware.result import HardwareCounts
-from profiler.host import probes
-from profiler.host.probes import last_line, run_child
+from profiler.host import children
+from profiler.host.children import last_line, run_child
 from profiler.mixers.self_attention import ExplicitSelfAttention
 from profiler.modules import implementations
 from profiler.records.reading import Reading, Unavailable
@@ -272,7 +272,7 @@ def test_a_run_past_its_limit_is_stopped_with_what_it_started(standing: Standing
 
 def test_what_left_the_session_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the output open for 6 s."""
-    monkeypatch.setattr(probes, "LAST_WORDS_S", 0.2)
+    monkeypatch.setattr(children, "LAST_WORDS_S", 0.2)
     apart = "[sys.executable, '-c', 'import time; time.sleep(6)']"
     code = f"import subprocess, sys, time; subprocess.Popen({apart}, start_new_session=True)"
     before = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from costmodel.data import data_dir
-from profiler.hardware import calibration as known, child
+from profiler.hardware import child, kernels as known
 from profiler.hardware.calibration import (
     CHAIN,
     ENTRIES,
@@ -19,7 +19,7 @@ from profiler.hardware.calibration import (
     Calibration,
     Check,
     calibrated,
-    makers,
+    range_of,
 )
 from profiler.hardware.counts import calibration, runs_of
 from profiler.hardware.metrics import CHIPS
@@ -224,7 +224,7 @@ def test_the_kernels_do_what_is_said_of_them(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(known, "COPIED", 40)
     monkeypatch.setattr(known, "ENTRIES", 5)
     shapes = {}
-    made = makers(CPU, "fp64")
+    made = known.makers(CPU, "fp64")
     assert tuple(made) == NAMES
     for name in (name for name in NAMES if name != "halves"):
         result = made[name]()()
@@ -252,6 +252,6 @@ def test_a_kernel_that_cannot_be_made_stops_no_other(
 
 def test_names_of_ranges_are_told_apart() -> None:
     """ncu is asked for them by name, without what means something in its filter."""
-    ranges = [known.range_of(name) for name in NAMES]
+    ranges = [range_of(name) for name in NAMES]
     assert len(set(ranges)) == len(ranges)
     assert all(name.replace("_", "").isalnum() for name in ranges)

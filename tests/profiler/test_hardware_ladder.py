@@ -20,7 +20,8 @@ from msgspec import structs
 
 from costmodel.data import data_dir
 from profiler.hardware.operations import NO_OPCODES
-from profiler.hardware.tiles import Product, padding, products_of, tile_of
+from profiler.hardware.products import products_of
+from profiler.hardware.tiles import Product, padding, tile_of
 from profiler.reconcile.ladder import ladder, ladders
 from profiler.reconcile.levels import Ladder, MovedMemory
 from profiler.records.measurement import Measurement

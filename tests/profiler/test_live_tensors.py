@@ -19,7 +19,8 @@ from profiler.meters.memory.allocations import (
     joined,
 )
 from profiler.meters.memory.allocator import peak_memory
-from profiler.meters.memory.live_tensors import LiveTensors, described, kept, most_alive
+from profiler.meters.memory.listed import LiveTensors
+from profiler.meters.memory.live_tensors import described, kept, most_alive
 from profiler.modules import Implementation
 from profiler.records.reading import Reading, Unavailable
 from profiler.run.measure import activation_bytes, peak_of_call, tensors_at_peak

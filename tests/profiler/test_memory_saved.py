@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from profiler.counting.saved_tensors import collecting_saved, tensor_key
-from profiler.meters.memory.live_tensors import LiveTensors, kept
+from profiler.meters.memory.listed import LiveTensors
+from profiler.meters.memory.live_tensors import kept
 
 
 def rows(found: LiveTensors) -> list[tuple[Any, ...]]:

@@ -20,7 +20,7 @@ from costmodel.mixers.self_attention import self_attention
 from profiler.mixers.self_attention import SelfAttention
 from profiler.modules import Implementation, build, implementations
 from profiler.proofs.equality import dispatched_equals, module_equals, state_equals, step_equals
-from profiler.run.plan import users_class
+from profiler.run.own_class import users_class
 from tests.test_options import CHOICES
 
 MADE = [

@@ -16,7 +16,8 @@ from profiler.modules import Implementation, build, implementations
 from profiler.proofs.equality import module_equals
 from profiler.records.reading import MeasureError
 from profiler.run.in_record import is_class
-from profiler.run.plan import Plan, chosen_implementations, requests, users_class
+from profiler.run.own_class import users_class
+from profiler.run.plan import Plan, chosen_implementations, requests
 from profiler.run.request import Request
 from profiler.run.subject import named as named_by
 from tests.user_mixers import written
@@ -242,7 +243,7 @@ def test_it_is_shown_equal_once_however_many_sizes(
         shown.append(implementation.name)
         return real(mixer, implementation)
 
-    monkeypatch.setattr("profiler.run.plan.module_equals", counted)
+    monkeypatch.setattr("profiler.run.own_class.module_equals", counted)
     found = planned("she", given={"l": (1, 2, 3), "d": (1, 2)}, implementation=f"{own}:Same")
     assert len(found) == 6
     assert shown == [f"{own}:Same"]
