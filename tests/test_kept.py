@@ -102,6 +102,19 @@ def test_descriptions_of_modules_on_disk_need_no_torch(
     assert done.stdout.splitlines() == [f"{described} False", module.__name__]
 
 
+def test_a_file_of_modules_that_cannot_be_imported_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without_torch(file: str) -> None:
+        raise ModuleNotFoundError(file)
+
+    monkeypatch.setattr(registry, "_read", set())
+    monkeypatch.setattr(registry, "_described_in", without_torch)
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError):
+            registry.implementations("she")
+
+
 def test_a_mixer_of_a_user_s_own_is_derived(file: Path) -> None:
     mixer = Mixer("she")  # by its name alone it could be taken for the built-in mixer
     l, d = mixer.sizes("l d")

@@ -322,10 +322,10 @@ def _import_file(mixer: str) -> None:
     file = file_of(split(mixer)[0])
     if file is None or file in _read:
         return
-    _read.add(file)
     for described in kept(None, f"{_sources()} {file}", partial(_described_in, file)):
         found = Implementation(**described)
         _registry.setdefault(found.mixer, {}).setdefault((found.home, found.name), found)
+    _read.add(file)
 
 
 @cache
