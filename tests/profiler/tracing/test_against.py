@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import costmodel as cm
-from cli import app
 from costmodel import Mixer
 from costmodel.symbolic.polynomial import Poly
 from profiler import tracing
@@ -28,6 +26,7 @@ from profiler.tracing.result import Break, ZeroArithmetic
 from tests.printing import printed
 from tests.profiler.tracing.modules import traced
 from tests.profiler.tracing.test_trace import formula
+from tests.typed import refused
 
 
 class Doctored(ExplicitSelfAttention):
@@ -209,7 +208,9 @@ def test_a_pass_that_cannot_be_compared_says_why(monkeypatch: pytest.MonkeyPatch
     assert {*asked} == {"forward"}
 
 
-def test_an_unknown_mixer_is_refused_before_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_mixer_is_refused_before_the_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(tracing, "trace", lambda *given, **named: pytest.fail("traced"))
-    words = ["trace", "torch.nn:Linear", "--over", "l", "--against", "config.json"]
-    assert CliRunner().invoke(app, words).exit_code == 2
+    words = ("trace", "torch.nn:Linear", "--over", "l", "--against", "config.json")
+    assert "unknown mixer 'config.json'" in refused(capsys, *words)
