@@ -87,10 +87,17 @@ def with_large_letter(
 ) -> Point | None:
     """A copy of the point `among` (a tuple of sizes) with a large size of letter i: the first of
     `sizes`, times the letter's step, that is above the size in `base`, lies in the case, and at
-    which the module runs within the allowed number of operations; None if there is none."""
-    for size in sizes:
+    which the module runs within the allowed number of operations. In a case that bounds the letter
+    by another letter, such as l <= k - 2, that letter is twice as large. None if there is none."""
+    alone = [(size, samples.moved(among, i, size * samples.multiples[i])) for size in sizes]
+    beside = [
+        (size, samples.moved(point, j, 2 * size * samples.multiples[j]))
+        for size, point in alone
+        for j in samples.bound()
+        if j != i
+    ]
+    for size, point in (*alone, *beside):
         place = size * samples.multiples[i]
-        point = samples.moved(among, i, place)
         if place <= base[i] or point in samples.used or not samples.inside(point):
             continue
         if not samples.affordable(base, point):

@@ -31,6 +31,7 @@ from profiler.tracing.compare_equations import (
 from profiler.tracing.divisions import floors_in
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
+from profiler.tracing.proof import LARGE
 from profiler.tracing.report import document
 from profiler.tracing.result import Cases
 from profiler.tracing.size_samples import SizeSamples
@@ -141,6 +142,13 @@ def test_a_case_without_room_says_so() -> None:
     one = frozenset((l - k, k + 9 - l))
     with pytest.raises(TraceError, match=r"no formulas where l >= k and l <= k \+ 9: they need 9"):
         traced(CausalConvolutionPadded, "l,k", LET).within(one)
+
+
+def test_a_case_that_bounds_a_size_by_another_is_proven_where_both_are_large() -> None:
+    l, k = Poly.atom("l"), Poly.atom("k")
+    found = traced(CausalConvolutionPadded, "l,k", LET).within(frozenset({k - l - 2}))
+    assert max(point["l"] for point in found.proven) >= LARGE[1]
+    assert all(point["k"] >= point["l"] + 2 for point in found.proven)
 
 
 def test_the_first_sizes_of_a_case_are_made_one_after_another() -> None:
