@@ -302,7 +302,7 @@ def _read(parts: tuple[str, ...]) -> Convention:
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:
         recomputed = part.startswith(RECOMPUTE) and part != RECOMPUTE
-        if part not in [*known, *filter(rows_of_block, [part])] and not recomputed:
+        if part not in known and not rows_of_block(part) and not recomputed:
             near = difflib.get_close_matches(part, known, 1)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise ConventionError(
