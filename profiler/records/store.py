@@ -230,15 +230,13 @@ def read(
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """A context in which no garbage is collected, and after which the collector skips all objects
-    so far. Records have no cycles: to walk thousands of them takes longer than to read them, and
-    finds nothing."""
+    """A context in which no garbage is collected. Records have no cycles: to walk thousands of them
+    takes longer than to read them, and finds nothing."""
     on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         if on:
             gc.enable()
 

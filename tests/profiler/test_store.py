@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import json
 import math
 import os
@@ -57,6 +58,13 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read(path) == ([first, second], [])
     assert first.id != second.id
     assert path.read_bytes().count(b"\n") == 2
+
+
+def test_the_garbage_collector_is_as_before_once_records_are_read(tmp_path: Path) -> None:
+    before = gc.isenabled(), gc.get_freeze_count()
+    append(tmp_path / "runs.jsonl", measurement())
+    assert len(read(tmp_path / "runs.jsonl")[0]) == 1
+    assert (gc.isenabled(), gc.get_freeze_count()) == before
 
 
 def test_fields_of_schema_1() -> None:
