@@ -211,7 +211,9 @@ TRACED = ("traced",)
 
 MEMORY = (
     "peak memory: what the call allocates at its worst moment, its result included; weights, "
-    "inputs and state were there before and are not in it"
+    "inputs and state were there before and are not in it; of a large forward pass on a CPU, "
+    "from live ranges of tensors without values, if shorter calls give the same there (the "
+    "record's method says so)"
 )
 ABOUT_COLUMNS = (
     Note(("latency, hot: calls back to back, caches as the calls leave them; latency, cold: caches "
