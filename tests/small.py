@@ -43,7 +43,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
         for way in ("solve", "rows", "wy")
         for question, reason in (
             ("span", "the recurrence reads rows further back than the previous row"),
-            ("path_length", "which rows C_Q reads of X_Q depends on more than their distance"),
+            ("path_length", "which rows C_Q reads of X_Q depends on more than the distance"),
         )
     },
 }

@@ -186,7 +186,7 @@ def test_only_a_size_that_another_form_lacks_is_free() -> None:
     assert free_size(linear, "chunked") == "C"
     assert free_size(cm.mixer("retnet"), "chunked") == "C"  # a table of C + 1 powers is its own
     for mixer, form in ((linear, "parallel"), (cm.mixer("mega+chunk"), "recurrent")):
-        with pytest.raises(Unanswered, match=f"form '{form}' has no size of free choice"):
+        with pytest.raises(Unanswered, match=f"form '{form}' has no size that other forms lack"):
             free_size(mixer, form)
 
 

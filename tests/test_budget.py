@@ -181,7 +181,7 @@ REFUSED = {
     "--state 40": "'40' has no unit",
     "--state 40gb": "did you mean GB?",
     "--state 40XB": "the units are B, kB, MB",
-    "--state -5GB": "a limit is not negative, got '-5GB'",
+    "--state -5GB": "expected a limit of 0 or more, got '-5GB'",
     "--state forty": "got 'forty'",
     "--total 3GB": "'3GB' is an amount of bytes",
     "--total 1e99": "at most 10**40",

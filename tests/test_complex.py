@@ -99,7 +99,7 @@ def test_a_recurrence_of_two_arrays_has_a_longest_path() -> None:
     [
         (lambda x, w: (x + w) * w, "reads each part twice: define the factor first"),
         (lambda x, w: (x * w).squared, "reads each part twice: define the factor first"),
-        (lambda x, w: x / w, "z and w is z \\* w.conjugate / w.squared"),
+        (lambda x, w: x / w, "write z / w as z \\* w.conjugate / w.squared"),
     ],
 )
 def test_what_would_be_calculated_twice_is_refused(expression: Expression, reason: str) -> None:

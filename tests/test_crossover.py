@@ -64,7 +64,7 @@ def test_a_crossover_prints_its_ranges() -> None:
     with pytest.raises(TableError, match="the name of a figure, such as total, got nothing"):
         cm.crossover(*two, by=None)  # type: ignore[arg-type]  # as a user may
     same = str(cm.crossover(*two, by="parameters", phase="training", n=4))
-    assert "linear-attention and self-attention never differ" in same
+    assert "linear-attention and self-attention have the same" in same
 
 
 @pytest.mark.parametrize("b", [1, 8, 64, 4096])
@@ -170,7 +170,7 @@ def test_random_requests_against_a_scan(seed: int) -> None:
         refused = str(reason)
     if refused:
         there = {who for who in small.values() if who}
-        allowed = {found.names} if "never differ" in refused else set()
+        allowed = {found.names} if "have the same" in refused else set()
         # a form whose cost has numbers at given sizes alone is refused
         assert there <= allowed or ": no formula of " in refused, refused
         return
@@ -247,7 +247,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     {
         "self-attention": "expected at least two candidates",
         "self-attention self-attention": "self-attention is given twice",
-        "self-attention+bias self-attention --by exp": "never differ: they have the same exp",
+        "self-attention+bias self-attention --by exp": "have the same exp",
         "self-attention he --by foo": "unknown figure 'foo'",
         "self-attention he --by totl": "did you mean 'total'?",
         "self-attention he --by path": "is no number: mixers are compared by numbers, such as",
@@ -428,8 +428,8 @@ def test_the_condition_on_traffic_is_the_one_by_hand(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("line", "said"),
     {
-        "self-attention local-attention": "the difference has a floor",
-        "self-attention she --by span": "the difference has a function of l",
+        "self-attention local-attention": "the difference of the two formulas has a floor",
+        "self-attention she --by span": "the difference of the two formulas has a function of l",
         "self-attention mamba --by peak": "is the largest of several formulas",
         "self-attention convolution --over h": "size h is d/n",
         "self-attention self-attention+bias --by exp": "the same exp at every size",

@@ -62,7 +62,7 @@ def test_counts_are_whole_numbers_and_ratios_numbers(tmp_path: Path, capsys: Cap
 
 def test_parquet_needs_a_file(tmp_path: Path, capsys: Capture) -> None:
     said = refused(capsys, "table", "--format", "parquet")
-    assert said == "--format parquet is no text: name a file, -o FILE.parquet"
+    assert said == "--format parquet cannot be printed as text: name a file, -o FILE.parquet"
     path = tmp_path / "there.parquet"
     path.write_text("mine")
     words = ("table", "--format", "parquet", "-o", str(path))

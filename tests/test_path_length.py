@@ -762,15 +762,18 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (dilated, "which rows y reads of x depends on more than their distance"),
-        (last_row, "which rows y reads of x depends on more than their distance"),
+        (dilated, "which rows y reads of x depends on more than the distance"),
+        (last_row, "which rows y reads of x depends on more than the distance"),
         (chunk_sums, "bounds index"),
-        (mean_and_first, "M is made of some rows, not all, and has no row of its own"),
-        (half_a_mean, "M is made of some rows, not all, and has no row of its own"),
-        (two_axes, "which axis of P has the rows of tokens is not told: axes 1 and 2 may"),
-        (two_chunks_back, "depends on more than their distance and the place in a chunk"),
-        (window_and_chunks, "depends on more than their distance and the place"),
-        (within_a_chunk, "the row of an entry of S is not known"),
+        (mean_and_first, "M has no token axis and is made of some rows only"),
+        (half_a_mean, "M has no token axis and is made of some rows only"),
+        (two_axes, "which axis of P is the token axis is not derived: axes 1 and 2"),
+        (
+            two_chunks_back,
+            "depends on more than the distance between the two rows and the place in a chunk",
+        ),
+        (window_and_chunks, "depends on more than the distance between the two rows and the place"),
+        (within_a_chunk, "an entry of S is made of several rows, and no one of them"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -797,7 +800,7 @@ def test_an_earlier_row_may_not_reach_further() -> None:
     row alone, it would be one hop from 1 to l, and two from C to l."""
     chunks, end = Chunks(size("l"), "C"), Poly.atom(OUTER) * size("C")
     require_in_order(chunks, [end, end + 1])
-    with pytest.raises(Unsupported, match="a row may reach further ahead than the rows after it"):
+    with pytest.raises(Unsupported, match="a row may reach further ahead than a later row"):
         require_in_order(chunks, [size("l"), end + 1])
 
 

@@ -240,7 +240,7 @@ def test_a_measured_time_is_no_order(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "paper.csv"
     path.write_text("model,Time\nSelf-attention,12.3 ms\nLSTM,n/a\n", encoding="utf-8")
     (claim,) = checked(path, capsys)["claims"]
-    assert claim["verdict"] == "not-checkable" and "a measured number" in claim["note"]
+    assert claim["verdict"] == "not-checkable" and "the number was measured" in claim["note"]
 
 
 @pytest.mark.parametrize("sizes", [["--l", "5"], ["--symbolic"]])
@@ -534,7 +534,7 @@ def test_rows_are_named_one_by_one_or_together(
     ("", [], "found no cell of a table"),
     ("mixer,mul\nme,\"1\n", [], "own.csv is not a readable table: unexpected end of data"),
     ("mixer,mul\nme,1\n", ["--claim", "mul = 4"], "is a table of claims: leave out --claim"),
-    ("mixer,mul\nme,1\n", ["--mixers", "me"], "--mixers takes the table's name=mixer"),
+    ("mixer,mul\nme,1\n", ["--mixers", "me"], "--mixers 'me': expected NAME=MIXER"),
     ("mixer,mul\nme,1\n", ["--mixers", "me=nosuch"], "unknown mixer 'nosuch'"),
     ("mixer,mul\nme,1\n", ["--mixers", "me=me", "--mixers", "me=she"],
      "--mixers gives the row me two mixers"),

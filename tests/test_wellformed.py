@@ -258,9 +258,9 @@ WRITING: dict[Write, str] = {
     softmax_inside: "y: softmax must be a whole right side",
     transform_inside: "z: rfft must be a whole right side",
     axes: "x has 2 axes but is indexed with 1",
-    not_affine: "index '",
+    not_affine: "an index of x: index 'i*l + 2' in bad multiplies an index",
     rounded_bound: "index k is bounded by floor(i/2), in which i is rounded: write",
-    defines_the_input: "x is of role input and cannot be defined",
+    defines_the_input: "x is of role input, which no equation defines",
 }
 
 
@@ -488,5 +488,5 @@ def test_a_flattening_within_one_that_is_too_wide_is_refused() -> None:
         W = m.parameter("W", d * d * w)
         y[i, a] = cm.sum_(W[((G - 1) * d + H - 1) * w + c], over=(G, H, c)) * x[i, a]
 
-    with pytest.raises(EquationError, match=r"^index .* is not affine"):
+    with pytest.raises(EquationError, match=r"^an index of W: index .* multiplies an index"):
         mixer(too_wide)

@@ -146,8 +146,8 @@ def extent(index: Index, outer: Iterable[Index]) -> Poly:
     around = frozenset().union(*(i.constraints for i in by_atom.values()))
     if not implied(around, index.as_poly() - 1):
         raise Unsupported(
-            f"a gradient keeps values over index {index.name}, which may be less than 1, and the "
-            f"axes of arrays begin at 1: number {index.name} from 1"
+            f"the backward pass stores an array with an axis for index {index.name}, and axes "
+            f"begin at 1, but {index.name} may be less than 1: number {index.name} from 1"
         )
     return next(_tops(index, by_atom))
 

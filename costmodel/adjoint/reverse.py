@@ -197,8 +197,9 @@ class _Builder(Sums):
                 return named
             self.regions |= found
         raise Unsupported(
-            f"{', '.join(array.name for array in arrays)}: which entries have a gradient is not "
-            f"settled after {ROUNDS} rounds; the forward pass (phase training) is derived"
+            f"{', '.join(array.name for array in arrays)}: the iteration that finds which entries "
+            f"have a gradient did not converge in {ROUNDS} rounds; the forward pass (phase "
+            "training) is derived"
         )
 
     def _reached(self, array: Array) -> list[Constraints]:
@@ -322,8 +323,8 @@ class _Builder(Sums):
             if row.over not in scope.free:
                 rewrite = REWRITES["rms_norm" if row.centred is None else "layer_norm"]
                 raise Unsupported(
-                    f"{equation.name}: only a part of each normalised row is read, and its "
-                    f"gradient from the result takes whole rows: leave out the rewrite "
+                    f"{equation.name}: only a part of each normalised row is read, and {rewrite} "
+                    "computes gradients from whole rows of the result: leave out the rewrite "
                     f"{rewrite}"
                 )
             gradient = Ref(self.grads[equation.array], equation.positions)

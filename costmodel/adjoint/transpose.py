@@ -286,7 +286,7 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
         if not (lower and upper):
             raise Unsupported(
                 f"index {atom_name(variable)} has no {'upper' if lower else 'lower'} bound: "
-                "declare the index with both"
+                "declare the index with both bounds"
             )
         ends = ([end for _, end in side] for side in (lower, upper))
         low, high = (tuple(by_text(dict.fromkeys(side))) for side in ends)
@@ -312,8 +312,8 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
         return indices
     if not indices:
         raise Unsupported(
-            f"{what} has no index, and exists at some sizes and not at others; the forward pass "
-            "(phase training) is derived"
+            f"{what} is one entry without index, which exists at some sizes only, so that it has "
+            "no formula; the forward pass (phase training) is derived"
         )
     first, *others = indices
     low, upper = first.lower[0], first.upper

@@ -49,9 +49,7 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
         raise SizeError(f"{lead}, got '{shortened(said)}'")
     sign, digits, power, unit = found.groups()
     if sign == "-":
-        raise SizeError(
-            f"{name}: a limit is not negative, got '{shortened(said)}': expected 0 or more"
-        )
+        raise SizeError(f"{name}: expected a limit of 0 or more, got '{shortened(said)}'")
     units = BYTES if in_bytes else THOUSANDS
     if unit not in units:
         raise SizeError(_unit_refused(lead, unit, units, said))

@@ -304,9 +304,7 @@ class Crossover:
         if all(len(one.least) == len(self.names) for one in found):
             names = " and ".join(self.names)
             same = f"the same {self.figure.name} at every {self.over}"
-            raise Unanswered(
-                f"{names} never differ: they have {same} that fits: choose another figure"
-            )
+            raise Unanswered(f"{names} have {same} that fits all of them: choose another figure")
         return tuple(found)
 
     @property
@@ -325,8 +323,8 @@ class Crossover:
             apart = _times(right[0], left[1]) - _times(left[0], right[1])
             if apart.is_zero:
                 raise Unanswered(
-                    f"{one} and {two} never differ: they have the same {self.figure.name} at "
-                    "every size: choose another figure"
+                    f"{one} and {two} have the same {self.figure.name} at every size: choose "
+                    "another figure"
                 )
             for name, other, difference in ((one, two, apart), (two, one, apart * -1)):
                 found.append(Cheaper(name, other, self._cases(difference)))
@@ -508,8 +506,8 @@ def compared(
     timed = figure.name not in FIGURES  # a column of a board, whose times depend on the dtype
     if any(dtypes) and not timed and not figure.unit.endswith(("bytes", "/byte")):
         raise TableError(
-            f"{figure.name} does not depend on element types: they are for figures in bytes, such "
-            "as traffic and state_bytes"
+            f"{figure.name} does not depend on element types, as figures in bytes do, such as "
+            "traffic and state_bytes: leave out the element types"
         )
     over = over or usual_size(chosen)
     given = {}

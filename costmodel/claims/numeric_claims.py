@@ -280,8 +280,10 @@ class IntervalClaim(FigureClaim):
             raise ValueError(f"an interval of {self.letter} needs every other size: "
                              f"{', '.join(missing)} is not given")  # fmt: skip
         if given.poly is None or not _grows(given, self.letter):
-            raise Unanswered(f"{self.quantity} is not proven to grow with {self.letter}, so the "
-                             "interval is not solved: state the quantity at one size")  # fmt: skip
+            raise Unanswered(
+                f"{self.quantity} is not proven to grow with {self.letter}, so that no interval of "
+                f"{self.letter} is derived: state {self.quantity} at one size"
+            )
         low = _smallest_reaching(given, self.letter, self.figure.low)
         return Interval(low, _largest_not_exceeding(given, self.letter, self.figure.high)), given
 

@@ -96,7 +96,10 @@ def named_rows(texts: Iterable[str]) -> dict[str, str]:
     for part in listed(",".join(texts)):
         row, *rest = (side.strip() for side in _EQUALS.split(part, maxsplit=1))
         if not (row and rest and rest[0]):
-            raise UnknownMixer(f"--mixers takes the table's name=mixer, got '{part}'")
+            raise UnknownMixer(
+                f"--mixers '{part}': expected NAME=MIXER, the name of a row in the table and its "
+                "mixer, such as Ours=my.py:mine"
+            )
         name = load_mixer(rest[0]).origin or rest[0]
         if found.setdefault(row, name) != name:
             raise UnknownMixer(f"--mixers gives the row {row} two mixers: give one of them")
@@ -362,7 +365,7 @@ def _claim(
                 value = rounded[1] if rounded else cell.text
                 stating = partial(NumberClaim, value=value, unit=unit, rounding=PRINTED)
             elif name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):
-                raise ValueError("a measured number, which no formula in the sizes gives")
+                raise ValueError("the number was measured, and no formula in the sizes gives it")
             elif len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
                 stating = partial(NumberClaim, value=cell.text.replace(",", ""))
             else:

@@ -500,7 +500,9 @@ def show(
 
     if FORMATS[format_].of == "frame":
         if output is None:
-            raise UsageError(f"--format {format_} is no text: name a file, -o FILE.{format_}")
+            raise UsageError(
+                f"--format {format_} cannot be printed as text: name a file, -o FILE.{format_}"
+            )
         refuse_existing(output, force)
         with written_whole(output) as path:
             write_frame(document, format_, path)

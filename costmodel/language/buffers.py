@@ -39,7 +39,8 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
         found = np.asarray(array.value, kind)
     if found.shape != shape:
         raise EquationError(
-            f"the table of {array.name} has shape {found.shape}, its extents are {shape}"
+            f"the table of {array.name} has shape {found.shape}: expected {shape}, the extents of "
+            f"{array.name} at these sizes"
         )
     check_positions(array, found, sizes)
     return found

@@ -60,7 +60,9 @@ class Complex:
 
     def __truediv__(self, other: Any) -> Complex:
         if isinstance(other, Complex):
-            raise EquationError("z / w of complex z and w is z * w.conjugate / w.squared")
+            raise EquationError(
+                "a complex number cannot be a divisor: write z / w as z * w.conjugate / w.squared"
+            )
         return Complex(self.real / other, self.imag / other)
 
 

@@ -890,9 +890,9 @@ class Mixer:
         flat = next(filter(None, flats), None)
         if flat is None:
             raise EquationError(
-                f"index '{poly}' in {self.name} is not affine: a multiple of an index is allowed "
-                "in (j-1)*h+c alone, entry c of block j, where c is an index within 1..h, 1, h, or "
-                "another such sum"
+                f"index '{poly}' in {self.name} multiplies an index: this is allowed in (j-1)*h+c "
+                "alone, entry c of block j, where c is 1, h, an index within 1..h, or another "
+                "such sum"
             )
         self.position(flat.inner)  # refuses a place that is no position itself
         return flat
@@ -956,7 +956,10 @@ class Mixer:
         if form is None:
             raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
         if array.role not in ("intermediate", "output"):
-            raise EquationError(f"{array.name} is of role {array.role} and cannot be defined")
+            raise EquationError(
+                f"{array.name} is of role {array.role}, which no equation defines: define the "
+                "output or an array that f.array declares"
+            )
         _check_nested(value, array.name)
         by_atom = {index.atom: index for index in form.indices.values()}
         names = names_in(positions)
@@ -1060,9 +1063,9 @@ def _check_bound(equation: Equation) -> None:
     for index in equation.indices:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):
             raise EquationError(
-                f"{equation.name}: the range of {index.name} names {atom_name(name)}, which stands "
-                f"in no position of {equation.name}: write rows of chunks as (q - 1)*C + e, or as "
-                f"i, whose chunk is (i - 1)//C"
+                f"{equation.name}: the range of {index.name} names {atom_name(name)}, which "
+                f"stands in no position of {equation.name}: put {atom_name(name)} on the left "
+                "side; write rows of chunks as (q - 1)*C + e, or as i, whose chunk is (i - 1)//C"
             )
     _check_beside(equation, equation.indices)
     around: tuple[Index, ...] = ()
@@ -1124,7 +1127,8 @@ def _check_scanned(equation: Equation) -> None:
         if column is not number and number.atom in _letters_of_bounds(column):
             raise EquationError(
                 f"{equation.name}: each row of a scan has the same columns, and the range of "
-                f"{column.name} names the row {number.name}"
+                f"{column.name} names the row {number.name}: bound {column.name} without "
+                f"{number.name}"
             )
 
 
@@ -1185,6 +1189,7 @@ def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) 
         for name in sorted({a for b in index.ends for a in b.letters if is_index(a)}):
             if name not in bound:
                 raise EquationError(
-                    f"{equation.name}: the range of {index.name} names {atom_name(name)}, which is "
-                    f"neither on the left side nor reduced over"
+                    f"{equation.name}: the range of {index.name} names {atom_name(name)}, which "
+                    f"is neither on the left side nor reduced over: put {atom_name(name)} on the "
+                    "left side, or reduce over it"
                 )

@@ -777,7 +777,8 @@ class Array(Written):
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) != len(self.shape):
             raise EquationError(
-                f"{self.name} has {len(self.shape)} axes but is indexed with {len(parts)}"
+                f"{self.name} has {len(self.shape)} axes but is indexed with {len(parts)} "
+                "positions: give one position for each axis"
             )
         return tuple(map(self._position, parts))
 
@@ -789,7 +790,7 @@ class Array(Written):
         except EquationError as error:
             if isinstance(part, Node):  # the message already names an array
                 raise
-            raise type(error)(f"{error}; it indexes {self.name}") from None
+            raise type(error)(f"an index of {self.name}: {error}") from None
 
     def __getitem__(self, key: Any) -> Ref:
         return Ref(self, self._positions(key))

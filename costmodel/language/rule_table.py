@@ -34,7 +34,10 @@ class Rules(dict[type[Node], Rule]):
         super().__init__(rules)
         self.question = question
         if missing := [kind.__name__ for kind in kinds if kind not in rules]:
-            raise TypeError(f"the rules of {question} lack {', '.join(missing)}")
+            raise TypeError(
+                f"the rules of {question} lack {', '.join(missing)}: add a rule for each, or "
+                "refused('why')"
+            )
 
     @classmethod
     def like(

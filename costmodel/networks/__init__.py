@@ -75,7 +75,10 @@ def model(
         source = Path(name) if isinstance(name, str) else name
         return built(described(None, source, changes, ignore), **(sizes or {}))
     if ignore:
-        raise ModelError(f"{name}: ignore is about fields of a configuration, which this is not")
+        raise ModelError(
+            f"{name} is the name of a network, and ignore is about fields of a configuration: "
+            "leave out ignore"
+        )
     choices = preset(name)
     if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
         known = ", ".join(Choices.__dataclass_fields__)
@@ -247,7 +250,9 @@ def exchanged(
     ]
     if asked is None and not having:
         there = dict.fromkeys(s.part.mixer.base for block in blocks for s in block.sublayers)
-        raise ModelError(f"--replace {old}: no layer has such a part, but {', '.join(there)}")
+        raise ModelError(
+            f"--replace {old}: no layer has the mixer {old}: the layers have {', '.join(there)}"
+        )
     lost: Mapping[str, Poly] = next(
         (s.part.sizes for block in blocks for s in block.sublayers if s.part.mixer.base == old), {}
     )
@@ -332,7 +337,10 @@ def with_adapters(described: Description, typed: str | None) -> Description:
         mapped = [use for use, (_, names) in every.items() if names]
         if not (named := [use for use in mapped if matches(use, pattern)]):
             known = ", ".join(dict.fromkeys(map(module_name, mapped)))
-            raise ModelError(f"--adapter '{pattern}': of parts with linear maps there are {known}")
+            raise ModelError(
+                f"--adapter '{pattern}': no part with a linear map has this name: expected one of "
+                f"{known}"
+            )
         for use in named:
             if {**entries_read(use.mixer)} != {**parameters(use.mixer).arrays}:
                 raise ModelError(f"--adapter '{pattern}': the maps of {use.label} are chosen for "
@@ -373,7 +381,9 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
     for pattern in patterns:
         if not any(matches(use, pattern) for use in having):
             names = dict.fromkeys(n for use in having for n in (module_name(use), use.label))
-            raise ModelError(f"--train '{pattern}': no part has this name: {', '.join(names)} have")
+            raise ModelError(
+                f"--train '{pattern}': no part has this name: expected one of {', '.join(names)}"
+            )
     found = replace(described, trained=patterns)
     first = frozenset(name for stack in described.stacks for name in stack.first)
     for one in having:

@@ -347,7 +347,7 @@ class Description:
             there = [s.part.mixer.base for s in block.sublayers]
             if old not in there:
                 raise ModelError(
-                    f"--replace {old}: layer {layer} has no such part, but {', '.join(there)}"
+                    f"--replace {old}: layer {layer} has no mixer {old}, but {', '.join(there)}"
                 )
             sublayers = tuple(
                 replace(s, part=new) if s.part.mixer.base == old else s for s in block.sublayers
@@ -383,7 +383,8 @@ class Description:
         for text, layers in ranges.items():
             if beyond := [layer for layer in layers if not 1 <= layer <= number]:
                 raise ModelError(
-                    f"layers.{text}: there is no layer {beyond[0]}, but layers 1 to {number}"
+                    f"layers.{text}: there is no layer {beyond[0]}: the network has layers 1 to "
+                    f"{number}"
                 )
         for k in range(number):
             block = last.blocks[k % len(last.blocks)]

@@ -158,17 +158,19 @@ class Choices:
         """Raise ModelError for a choice that needs another: a classifier, a pooler, towers, label
         smoothing, a tied head."""
         if self.head == "classes" and self.kind != "encoder":
-            raise ModelError(f"{self.name}: a classifier (head classes) stands on an encoder, "
-                             f"this is of kind {self.kind}: choose head vocabulary")  # fmt: skip
+            raise ModelError(
+                f"{self.name}: a classifier (head classes) stands on an encoder, and this network "
+                f"is of kind {self.kind}: choose head vocabulary"
+            )
         if self.pooler and self.kind != "encoder":
-            raise ModelError(f"{self.name}: a pooler stands on an encoder, this is of kind "
-                             f"{self.kind}: leave out the pooler")  # fmt: skip
+            raise ModelError(f"{self.name}: a pooler stands on an encoder, and this network is of "
+                             f"kind {self.kind}: leave out the pooler")  # fmt: skip
         if self.towers > 1 and self.head != "classes":
             raise ModelError(f"{self.name}: {self.towers} towers need a classifier (head classes): "
                              f"choose 1 tower")  # fmt: skip
         if self.smoothing and self.output != "scores":
-            raise ModelError(f"{self.name}: label smoothing is written for output scores, this is "
-                             f"'{self.output}': leave out smoothing")  # fmt: skip
+            raise ModelError(f"{self.name}: label smoothing needs output scores, and the output is "
+                             f"{self.output}: leave out smoothing")  # fmt: skip
         if self.tied and self.head != "vocabulary":
             raise ModelError(
                 f"{self.name}: only a head over the vocabulary is tied to the embedding, this one "
@@ -196,8 +198,8 @@ class Choices:
                 ) from None
             if inside := sorted(poly.letters & {*self.widths}):
                 raise ModelError(
-                    f"{self.name}: the width {letter} = {text} names {inside[0]}, which follows "
-                    "from other sizes itself: put in its formula"
+                    f"{self.name}: the width {letter} = {text} names {inside[0]}, a width with a "
+                    f"formula of its own: write that formula in place of {inside[0]}"
                 )
             found[letter] = poly
         return found

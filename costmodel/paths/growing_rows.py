@@ -85,8 +85,8 @@ def growing_rows(steps: Steps, entering: Sequence[RowDepths]) -> GrowingRows:
         return GrowingRows(known, rate, RowChains(ways, known, beyond))
     names = ", ".join(array.name for array in steps)
     raise Unsupported(
-        f"{names}: the longest chain of operations changes from row to row, so that no number of "
-        "operations is added by each row"
+        f"{names}: the longest chain of operations grows by different numbers of operations from "
+        "row to row, so that its length has no formula"
     )
 
 

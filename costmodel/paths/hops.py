@@ -117,7 +117,9 @@ def furthest(rows: Rows, sign: int) -> Reach:
         even += [distances[1] for hop in joined if (distances := found.pop(hop)) is not None]
     for hop in found:
         if not any(hop.within(reach) for reach in even):
-            raise Unsupported(f"which rows {hop.words} depends on more than their distance")
+            raise Unsupported(
+                f"which rows {hop.words} depends on more than the distance between the two rows"
+            )
     bounded = [reach for reach in even if reach is not None]
     return call("Max", *bounded) if len(bounded) == len(even) else None
 
@@ -184,7 +186,10 @@ def by_hub(rows: Rows) -> Exact:
         regions = (around | here for around in found.around)
         pairs += [projected(region, found.over) for region in regions if not infeasible(region)]
     if outside(every | {1 - row}, pairs) or outside(every | {1 - read}, pairs):
-        raise Unsupported("row 1 and another row do not read each other")
+        raise Unsupported(
+            "some row does not read row 1, or row 1 does not read some row, so that hops by way "
+            "of row 1 do not join all rows"
+        )
     # one hop for l >= 2, and a second one at sizes at which some pair of rows is not joined
     result, counted = Exact(((frozenset({last - 2}), Poly.of(1)),)), list[Constraints]()
     for side in (row - read - 1, read - row - 1):
@@ -394,7 +399,8 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
             if not outside(inside | {end - upper}, covered):
                 return end
     raise Unsupported(
-        f"which rows {held[0].words} depends on more than their distance and the place in a chunk"
+        f"which rows {held[0].words} depends on more than the distance between the two rows and "
+        "the place in a chunk"
     )
 
 
@@ -413,15 +419,13 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
             # a row that reaches the end of the sequence reaches as far as any row
             if further != chunks.length and not chunks.proves(known, ahead):
                 raise Unsupported(
-                    "a row may reach further ahead than the rows after it, and then the longest "
-                    "hops need not be the fewest"
+                    "a row may reach further ahead than a later row, so that the longest hops "
+                    "need not be the fewest"
                 )
         # counted from the lower row's chunk, the furthest row must not depend on the chunk
         alike = far == chunks.length or OUTER not in (far - Poly.atom(OUTER) * chunks.size).letters
         if not alike:
-            raise Unsupported(
-                "how far rows at one place of a chunk reach differs from chunk to chunk"
-            )
+            raise Unsupported("rows at the same place of different chunks reach differently far")
 
 
 def by_chunks(rows: Rows, chunks: Chunks, sign: int) -> Exact:
@@ -502,7 +506,10 @@ def _rows_on_the_way(
         if far == chunks.lower_row(chunks.classes[at_end]):  # joined with no further row
             if at_end:
                 return list(places.values()), {}
-            raise Unsupported(f"row {row} is inside a chunk, and no later row reads it")
+            raise Unsupported(
+                f"row {row} is inside a chunk, and no later row reads it, so that no hop leads on "
+                f"from row {row}"
+            )
         places[inner] = row
         if far == chunks.length:
             return list(places.values()), {}

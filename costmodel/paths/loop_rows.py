@@ -124,7 +124,10 @@ def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
         if not fixed and (row == end or infeasible(part.constraints | {row - end})):
             if len(ends) > 1:
                 last = (f"{array.name} at row {row}" for array, row in block.last_rows.items())
-                raise Unsupported(f"arrays of the recurrence end apart: {', '.join(last)}")
+                raise Unsupported(
+                    "arrays of one recurrence end at different rows, so that their depths have "
+                    f"no formula: {', '.join(last)}"
+                )
             return end
     return None
 
@@ -332,7 +335,8 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     for scale, _ in lower + upper:
         if scale != ONE:
             raise Unsupported(
-                f"{array.name}: only every {scale}-th row of the recurrence reads some operand"
+                f"{array.name}: some operand is read by every {scale}-th row of the recurrence "
+                "alone, so that the depth has no formula"
             )
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))

@@ -93,8 +93,8 @@ def rows_on_axes(system: System) -> Rows:
         axes = _of_readers(system, array, possible[array], chosen)
         if len(axes) > 1:
             raise Unsupported(
-                f"which axis of {array.name} has the rows of tokens is not told: axes "
-                f"{' and '.join(str(axis + 1) for axis in sorted(axes))} may"
+                f"which axis of {array.name} is the token axis is not derived: axes "
+                f"{' and '.join(str(axis + 1) for axis in sorted(axes))} are possible"
             )
         if axes:
             chosen[array] = _axis_atom(next(iter(axes)))
@@ -392,14 +392,14 @@ def _in_chunk(rows: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
             return row_range.last
         if row_range.first is not None and _all_after(row_range.first, readers, -1):
             return row_range.first
-        why = "rows on both sides of these read it"
+        why = "rows before and after these rows read the entry"
         if row_range.last is None:
-            why = "later rows read it, and which is the last of these is not known"
+            why = "later rows read the entry, and which of its rows is the last is not known"
         elif row_range.first is None:
-            why = "earlier rows read it, and which is the first of these is not known"
+            why = "earlier rows read the entry, and which of its rows is the first is not known"
         raise Unsupported(
-            f"the row of an entry of {array.name} is not known: the entry is made of several "
-            f"rows, and {why}"
+            f"an entry of {array.name} is made of several rows, and no one of them stands for the "
+            f"entry: {why}"
         )
     return None
 
@@ -418,7 +418,7 @@ def _united(system: System, array: Array, ranges: set[RowRange]) -> RowRange:
     found = RowRange(_outermost(entries, firsts, -1), _outermost(entries, lasts, 1))
     if found == RowRange(None, None):
         raise Unsupported(
-            f"{array.name} is made of several ranges of rows, and which of them begins first or "
+            f"{array.name} is made of several ranges of rows, and which range begins first or "
             "ends last is not known"
         )
     return found
@@ -539,7 +539,8 @@ def _require_made_of_all(rows: Rows, array: Array, asked: frozenset[Array] = fro
         looped = any(read.ref.array in asked | {array} for read in made_of)
         if not (without or looped or any(_reads_all(rows, equation, r) for r in made_of)):
             raise Unsupported(
-                f"{array.name} is made of some rows, not all, and has no row of its own"
+                f"{array.name} has no token axis and is made of some rows only, so that no path "
+                f"through {array.name} is derived"
             )
 
 

@@ -269,7 +269,7 @@ def deepest(system: System, phase: str, sizes: Mapping[str, int], *, steps: bool
     """
     if phase == "inference":
         raise Unsupported(
-            "one new token is not searched, whole sequences are: ask for phase training"
+            "paths are searched in whole sequences, not for one new token: ask for phase training"
         )
     # depths do not depend on the batch: all batches share one entry of the cache
     of_one = {letter: size for letter, size in sizes.items() if letter != "b"}

@@ -85,7 +85,9 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
         BoardError: the board has no figure that is needed.
     """
     if case.phase not in FORWARD:
-        raise NoKernel(f"no kernels of the phase {case.phase} are known")
+        raise NoKernel(
+            f"no kernels of the phase {case.phase} are known: choose {' or '.join(FORWARD)}"
+        )
     fused = (*fused_kernels(case),)
     dtypes = _dtypes(case)
     calls = (*linear_maps(case), *fused)
@@ -233,7 +235,9 @@ def fused_kernels(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
     }[name].split()  # fmt: skip
     taken |= {letter: sizes[letter] for letter in letters if letter in sizes}
     if name == "mla" and "R" not in sizes:
-        raise NoKernel("no time is predicted of mla without a shared key (size R)")
+        raise NoKernel(
+            "no time is predicted of mla without a shared key: leave out the option no-shared-key"
+        )
     if name in ("self-attention", "kda"):
         taken["h"] = sizes.get("h", sizes["d"] // sizes["n"])
     if name == "self-attention":

@@ -121,9 +121,8 @@ def fit_for(family: Family, on: str) -> Fit:
     constants = stand_in(family, on, fits())
     if constants is None:
         raise BoardError(
-            f"the constants of {family.name} were fitted on {on} alone, a prediction never uses "
-            f"constants fitted on its own board, and no other family's stand in: choose another "
-            f"--board"
+            f"{family.name} predicts no time on {on}: its constants were fitted on {on} alone, "
+            "and a prediction takes constants fitted on other boards: choose another --board"
         )
     low, high = _read()["stand_in_interval"]
     return Fit((), constants, (low, high))

@@ -306,9 +306,10 @@ def _read(parts: tuple[str, ...]) -> Convention:
             near = difflib.get_close_matches(part, known, 1)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise ConventionError(
-                f"unknown convention '{part}'{hint} One accounting ({', '.join(ACCOUNTINGS)}) and "
-                f"any rewrites ({LISTED}), or one peer alone ({', '.join(PEERS)}); "
-                f"for a backward pass {RECOMPUTE}all, {RECOMPUTE}ARRAY, {' or '.join(choices)}."
+                f"unknown convention '{part}'{hint} Expected one accounting "
+                f"({', '.join(ACCOUNTINGS)}) and any rewrites ({LISTED}), or one peer alone "
+                f"({', '.join(PEERS)}); for a backward pass {RECOMPUTE}all, {RECOMPUTE}ARRAY, "
+                f"{' or '.join(choices)}."
             )
     peers = [p for p in parts if p in PEERS]
     accountings = [p for p in parts if p in ACCOUNTINGS]
@@ -319,12 +320,16 @@ def _read(parts: tuple[str, ...]) -> Convention:
             f"peer '{peers[0]}' cannot be combined with other names: name it alone"
         )
     if len(accountings) > 1 or len(scales) > 1:
-        raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
+        raise ConventionError(
+            f"{' and '.join(accountings + scales)} exclude each other: choose one of them"
+        )
     if len(masked) > 1:
-        raise ConventionError(f"choose one of {', '.join(masked)}")
+        raise ConventionError(f"{' and '.join(masked)} exclude each other: choose one of them")
     padded = [p for p in parts if p in PADDINGS]
     if len(padded) > 1:
-        raise ConventionError(f"choose one of {', '.join(padded)}: each says where zeros stand")
+        raise ConventionError(
+            f"{' and '.join(padded)} each say where zeros stand: choose one of them"
+        )
     if padded and "dense" not in parts:
         raise ConventionError(
             f"{padded[0]} says how the zeros that dense multiplies are stored: add dense"
@@ -332,7 +337,9 @@ def _read(parts: tuple[str, ...]) -> Convention:
     for begin, (_, without) in _ONE_OF.items():
         chosen = [p for p in parts if p.startswith(begin)]
         if len(chosen) > 1:
-            raise ConventionError(f"choose one of {', '.join(chosen)}, or {without}")
+            raise ConventionError(
+                f"{' and '.join(chosen)} exclude each other: choose one of them, or {without}"
+            )
     if peers:
         return Convention(peer=peers[0])
     rewrites = tuple(sorted(p for p in parts if p not in (*ACCOUNTINGS, SCALES[0])))

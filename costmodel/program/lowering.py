@@ -232,7 +232,7 @@ def _scale_name(rewrites: Iterable[str]) -> str:
     `rewrites`, else the first of `SCALES`; ValueError if several are named."""
     chosen = [name for name in rewrites if name in SCALES]
     if len(chosen) > 1:
-        raise ValueError(f"choose one of {', '.join(chosen)}")
+        raise ValueError(f"{' and '.join(chosen)} exclude each other: choose one of them")
     return chosen[0] if chosen else SCALES[0]
 
 

@@ -121,8 +121,9 @@ class Owners:
         else:
             names = ", ".join(dict.fromkeys(e.array.name for e in waiting))
             raise Unsupported(
-                f"which token triggers the work on {names} is not settled after "
-                f"{len(block.equations) + 2} rounds; whole sequences (phase training) are derived"
+                f"the iteration that finds which token triggers the work on {names} did not "
+                f"converge in {len(block.equations) + 2} rounds; whole sequences (phase training) "
+                "are derived"
             )
         for array in dict.fromkeys(equation.array for equation in block.equations):
             tau = {e: self.tokens.instance(e) for e in block.equations if e.array is array}

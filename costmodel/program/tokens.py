@@ -135,8 +135,8 @@ class Tokens:
                 return
             alike = alike and not settled
         raise Unsupported(
-            f"the last token that {block.equations[0].name} depends on is not settled after "
-            f"{len(block.equations) + 4} rounds"
+            f"the iteration that finds the last token that {block.equations[0].name} depends on "
+            f"did not converge in {len(block.equations) + 4} rounds"
         )
 
     def of(self, array: Array) -> Terms:

@@ -66,7 +66,10 @@ def free_size(mixer: Mixer, form: str) -> str:
     free = [x for x in letters_of(mixer, "training", form) if x not in shared]
     if len(free) != 1:
         several = f"several sizes ({', '.join(free)})" if free else "no size"
-        raise Unanswered(f"form '{form}' has {several} of free choice")
+        raise Unanswered(
+            f"form '{form}' has {several} that other forms lack: the best value is sought of "
+            "exactly one such size"
+        )
     return free[0]
 
 

@@ -554,7 +554,7 @@ def quotient(above: Value, below: Value) -> Answer:
         if isinstance(value, Missing):
             raise Unanswered(value.reason)
     if below == 0 or (isinstance(below, Exact) and below.is_zero):
-        raise Unanswered("nothing to divide by: the other value is 0")
+        raise Unanswered("no ratio: the value to divide by is 0")
     if isinstance(above, Exact) and isinstance(below, Exact):
         return Exact.of(Poly.of(1)) if above == below else Quotient(above, below)
     # values of one case are both formulas or both numbers

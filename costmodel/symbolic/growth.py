@@ -80,7 +80,8 @@ class Growth:
                 one, *more = logarithms([name.of.put(values)])
                 if more:
                     raise NoGrowth(
-                        f"{name} is a sum of logarithms for the growth given: give one term"
+                        f"with the growths given, {name} is a sum of several logarithms: give "
+                        "each size a growth of one term"
                     )
             found *= one**power
         return found
@@ -449,7 +450,10 @@ def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
         ((inner, power), *rest) = monomial
         logarithm = isinstance(inner, Fn) and inner.function == "ceil_log2"
         if rest or power != 1 or not logarithm or not isinstance(number, int) or number < 1:
-            raise NoGrowth(f"'{Poly.atom(atom)}' grows faster than any power")
+            raise NoGrowth(
+                f"'{Poly.atom(atom)}' grows faster than any power of a size, and only powers and "
+                "logarithms are compared"
+            )
         assert isinstance(inner, Fn)  # as `logarithm` says
         for _ in range(number):
             inside = growths(inner.args[0], sizes)

@@ -543,7 +543,10 @@ def guarded(level: Level) -> Poly:
     for guard in by_text(level.where):
         if guard.variables:
             names = ", ".join(sorted(map(atom_name, guard.variables)))
-            raise Unsupported(f"the depth depends on a chunk number of index {names}")
+            raise Unsupported(
+                f"the depth depends on the number of the chunk in which index {names} lies, so "
+                "that it has no formula in sizes"
+            )
     term = _with_logarithms_everywhere(term)
     for guard in by_text(level.where):
         term = term * call("Min", 1, call("Max", 0, guard + 1))

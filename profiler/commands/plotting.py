@@ -178,7 +178,9 @@ def chosen_kind(name: str | None, usual: str, kinds: Sequence[Kind], of: str) ->
     if other is not None:
         needed = "files of records, FILE.jsonl, as profile -o writes them"
         shows = needed if other.of == ("records",) else "mixers by name"
-        raise UsageError(f"--kind {name} shows {shows}: for {of}, {', '.join(fitting)}")
+        raise UsageError(
+            f"--kind {name} shows {shows}: for {of}, choose one of {', '.join(fitting)}"
+        )
     return fitting[chosen(name or usual, f"--kind, for {of},", list(fitting))]
 
 

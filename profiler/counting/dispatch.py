@@ -225,10 +225,15 @@ def operations_or_parts(
         with inner:
             decomposition(*own_args, **own_kwargs)
     except Exception as error:  # torch's decompositions raise anything
-        raise CountError(f"{reason}; its decomposition fails: {reason_of(error)}") from error
+        raise CountError(
+            f"{reason}; torch's decomposition of this operation fails: {reason_of(error)}"
+        ) from error
     if inner.unknown:
         held = ", ".join(f"{name}: {found.reason}" for name, found in inner.unknown.items())
-        raise CountError(f"{reason}; its decomposition holds {held}")
+        raise CountError(
+            f"{reason}; torch's decomposition of this operation holds operations without a rule: "
+            f"{held}"
+        )
     return inner.counts().operations, True
 
 

@@ -95,10 +95,14 @@ class Twin(nn.Module):
         if self.encoder is None:
             layers: Any = self.stack.layers
             if source is None and any(place.crosses for one in layers for place in one.places):
-                raise TwinError(f"layers read rows of an image: give a source ({batch}, e, d)")
+                raise TwinError(
+                    f"layers read rows of an image: give a source of shape ({batch}, e, d)"
+                )
             return source
         if source is None or source.shape[0] != batch:
-            raise TwinError(f"an encoder reads a source for each sequence: give ({batch}, e)")
+            raise TwinError(
+                f"an encoder reads a source for each sequence: give one of shape ({batch}, e)"
+            )
         self._require_tokens(source, "source", self.encoder)
         memory: Tensor = self.encoder(source)
         return memory

@@ -321,8 +321,8 @@ def _naming_rows(state: Any) -> Iterator[None]:
         if not held:
             raise
         raise RuntimeError(
-            f"{reason_of(error).rstrip('.')}; a State has the rows of tokens on axis -2, and holds "
-            f"{', '.join(held)}"
+            f"{reason_of(error).rstrip('.')}; arrays of a State have the rows of tokens on axis "
+            f"-2, and this State has {', '.join(held)}"
         ) from error
 
 

@@ -60,7 +60,7 @@ def ladder(
     is what no named cause explains; `peers` are other projects' counters. Raises ValueError: the
     record holds no counts of dispatched operations."""
     if "dispatch" not in measurement.counts:
-        raise ValueError("it holds no counts of dispatched operations: measure it again")
+        raise ValueError("the record holds no counts of dispatched operations: measure again")
     theory, dispatch = derived(measurement, mixer, implementation), measurement.counts["dispatch"]
     third = dispatched_classes(dispatch["operations"])
     causes = (*theory.causes, *zeros(measurement))

@@ -105,7 +105,10 @@ def _counted(case: Case, module: Implementation) -> tuple[Mapping[str, Any], str
                 f"a module has one element type, {dtype}: give weights, cache and state no other"
             )
         if case.about.convention.backward != Backward():
-            raise MeasureError("a module computes all gradients from that of its output")
+            raise MeasureError(
+                "a module computes all gradients from that of its output: leave out recompute, "
+                "only and loss"
+            )
         letters, given = letters_of(case.mixer, case.phase), case.sizes
         typed = {letter: (given[letter],) for letter in letters if letter in given}
         (sizes,) = combinations(letters, typed, case.mixer)
@@ -181,8 +184,8 @@ class _AtMost(DispatchMode):
         self.number += 1
         if self.number > MOST:
             raise MeasureError(
-                f"it dispatches more than {MOST:,} operations, such as those of one token after "
-                "another: choose fewer tokens"
+                f"the module dispatches more than {MOST:,} operations, such as those of one token "
+                "after another: choose fewer tokens"
             )
         return super().see(kind, args, kwargs)
 

@@ -32,7 +32,7 @@ def line_of(record: Measurement) -> str:
     try:
         printed = record.to_json()
     except RecordError as error:
-        raise StoreError(f"not written: {error}") from None
+        raise StoreError(f"the record is not written: {error}") from None
     return json.dumps(printed, allow_nan=False, ensure_ascii=False)
 
 

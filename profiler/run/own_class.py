@@ -66,7 +66,9 @@ def refuse_unequal(
         proof = prove(mixer, claimed)
         if proof.passed is False:
             failed = proof.name.removeprefix(f"{claimed.name}: ")
-            raise MeasureError(f"{named} is not {mixer.name}: {failed} fails {proof.detail}")
+            raise MeasureError(
+                f"{named} does not compute {mixer.name}: the proof '{failed}' fails {proof.detail}"
+            )
 
 
 def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:

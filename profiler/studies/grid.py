@@ -142,8 +142,8 @@ class GridStudy:
         there = manners(self.own(records))
         if others := [words for words in there if words != asked]:
             raise StudyError(
-                f"{output} was measured with {' and '.join(others)}, and this asks for {asked}: "
-                f"give another file"
+                f"{output} was measured with {' and '.join(others)}, and this command asks for "
+                f"{asked}: give another file"
             )
 
     def own(self, records: Sequence[Measurement]) -> list[Measurement]:

@@ -129,7 +129,9 @@ def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Dif
             # raises ByCases for a form that counts by cases: the module may have a formula in each
             for form in forms_with_sizes_of(trace, mixer):
                 equation_counts(mixer, form, (), trace, phase)
-            raise TraceError(f"{trace.target}: {class_}: {poly}")
+            raise TraceError(
+                f"{trace.target} has no formula for operations of class {class_}: {poly}"
+            )
         if poly.terms:
             traced[class_] = poly
     filled, notes = known_zero_arithmetic(trace) if phase == "backward" else ({}, ())

@@ -476,9 +476,9 @@ class FormulaSearch:
         if first is None:
             raise TraceError(
                 f"{self.samples.target.name}: no formulas where "
-                f"{conditions_words(self.samples.region)}: they need {HIGHEST + 3} consecutive "
-                f"small sizes of each letter in these conditions, in every combination; `costmodel "
-                f"profile` counts the module at single sizes"
+                f"{conditions_words(self.samples.region)}: tracing needs {HIGHEST + 3} "
+                "consecutive small sizes of each letter in these conditions, in every "
+                "combination; `costmodel profile` counts the module at single sizes"
             )
         if (pair := self.dividing()) is not None:
             raise OnlyDivided(str(first), *pair) from first
@@ -596,7 +596,8 @@ class FormulaSearch:
                 if not all(map(samples.inside, places)):
                     raise TraceError(
                         f"{samples.target.name}: where {conditions_words(samples.region)}, the "
-                        f"values of {letter} have gaps, so that no formula is sought"
+                        f"values of {letter} have gaps, so that no formula is sought; `costmodel "
+                        "profile` counts the module at single sizes"
                     )
                 if all(map(samples.runs, places)):
                     break

@@ -77,7 +77,10 @@ def test_the_table_says_what_changes() -> None:
             "gpt-2 --replace she",
             "--replace 'she': expected OLD=NEW, such as self-attention=mamba-2",
         ),
-        ("gpt-2 --replace mla=she", "--replace mla: no layer has such a part, but self-attention"),
+        (
+            "gpt-2 --replace mla=she",
+            "--replace mla: no layer has the mixer mla: the layers have self-attention",
+        ),
         ("gpt-2 --replace self-attention=she --layers 13", "the network has layers 1 to 12"),
         ("gpt-2 --replace self-attention=she --layers one", "--layers 'one': expected numbers of"),
         (

@@ -84,7 +84,7 @@ def test_an_embedding_alone_needs_every_gradient_of_rows() -> None:
     ("words", "sentence"),
     [
         ("decoder --train head", "--train is about gradients: it needs --phase training-step"),
-        ("decoder --train tail --phase backward", "--train 'tail': no part has this name: embeddi"),
+        ("decoder --train tail --phase backward", "--train 'tail': no part has this name: expect"),
         ("gpt-2 --train head --phase backward", "the head shares the embedding's weights: name"),
     ],
 )
@@ -221,7 +221,7 @@ def test_layers_are_recomputed_by_number() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--train layers.4.attn", "layers.4: there is no layer 4, but layers 1 to 3"),
+        ("--train layers.4.attn", "layers.4: there is no layer 4: the network has layers 1 to 3"),
         ("--train layers.3-2.attn", "--train '3-2': expected numbers of layers from 1 on,"),
         ("--recompute layers.0", "--recompute '0': expected numbers of layers from 1 on,"),
         ("--recompute layers.2.attn", "--recompute 'layers.2.attn': expected one of none, layers,"),

@@ -105,7 +105,7 @@ def test_unknown_networks_and_choices(tmp_path: Path) -> None:
         networks.model("decoder", segments=-1)
     with pytest.raises(ModelError, match="a pooler stands on an encoder"):
         networks.model("decoder", pooler=True)
-    with pytest.raises(ModelError, match="label smoothing is written for output scores"):
+    with pytest.raises(ModelError, match="label smoothing needs output scores"):
         networks.model("chen-v1", smoothing=True)
     with pytest.raises(ModelError, match="name at least one mixer"):
         networks.model("decoder", mixers=())
@@ -135,7 +135,10 @@ BAD = [
     ({**GOOD, "models": [{"name": "a", "sizes": {"D": 1}}]}, "unknown size 'D'"),
     ({**GOOD, "models": [{"name": "a", "widths": {"f": "4*"}}]}, "the width f = 4*: '4*': expect"),
     ({**GOOD, "models": [{"name": "a", "widths": {"D": "4*d"}}]}, "unknown size 'D' in widths"),
-    ({**GOOD, "models": [{"name": "a", "widths": {"f": "4*f"}}]}, "names f, which follows"),
+    (
+        {**GOOD, "models": [{"name": "a", "widths": {"f": "4*f"}}]},
+        "names f, a width with a formula",
+    ),
     ({**GOOD, "models": [{"name": "a", "head": "classes"}]}, "a classifier (head classes) stands"),
 ]
 

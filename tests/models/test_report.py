@@ -299,7 +299,7 @@ REFUSED = [
     ("gpt-2 --d 100", "needs d/n to be whole, got 25/3"),
     ("gpt-2 --d 0", "size d must lie in 1..2**40"),
     ("gpt-2 --d ten", "size d must be a positive integer"),
-    ("gpt-2 --phase prefill", "is a part of --phase generate"),
+    ("gpt-2 --phase prefill", "choose --phase generate"),
     ("gpt-2 --phase learning", "--phase 'learning': expected one of"),
     ("gpt-2 --convention dropout=none", "choose one of dropout=free"),
     ("gpt-2 --convention stricht", "did you mean 'strict'?"),

@@ -413,8 +413,8 @@ def test_an_operation_without_a_rule_is_taken_apart_as_torch_does() -> None:
     assert found == Operations(mul=12, add=4, other={"compare": 6, "pow": 2})
     (unknown,) = count_dispatch(lambda: torch.frexp(ones(3))).unknown.values()
     assert unknown.reason == (
-        "no rule for this operation; its decomposition holds prims::frexp: no rule for this "
-        "operation"
+        "no rule for this operation; torch's decomposition of this operation holds operations "
+        "without a rule: prims::frexp: no rule for this operation"
     )
 
 

@@ -509,11 +509,11 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),
     "no source": (
         lambda: twin(small("transformer-base"))(drawn((2, 3), 11)),
-        r"an encoder reads a source for each sequence: give \(2, e\)",
+        r"an encoder reads a source for each sequence: give one of shape \(2, e\)",
     ),
     "a source of another batch": (
         lambda: twin(small("transformer-base")).generate(drawn((2, 3), 11), 1, drawn((1, 5), 11)),
-        r"an encoder reads a source for each sequence: give \(2, e\)",
+        r"an encoder reads a source for each sequence: give one of shape \(2, e\)",
     ),
     "towers": (
         lambda: twin(small("simpletron-matching"))(drawn((2, 7), 11)),

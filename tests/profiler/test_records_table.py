@@ -166,7 +166,7 @@ REFUSED = {
     "--columns bytes": "'bytes' may mean traffic",
     "--sort tempo": "unknown column 'tempo'",
     "--format latex --label a}b": "a}b",
-    "--format parquet": "--format parquet is no text: name a file, -o FILE.parquet",
+    "--format parquet": "cannot be printed as text: name a file, -o FILE.parquet",
 }
 
 

@@ -286,7 +286,7 @@ def test_a_time_without_details_keeps_its_value(tmp_path: Path) -> None:
 
 def test_a_record_without_its_counts() -> None:
     said = problem_of(replace(ATTENTION, counts={}))
-    assert "it holds no counts of dispatched operations: measure it again" in said
+    assert "the record holds no counts of dispatched operations: measure again" in said
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,10 @@ def mamba_2(
     heads, width = c.size("mamba_n_heads"), c.get("mamba_d_head")
     width = inner // heads if width == "auto" else c.size("mamba_d_head")
     if heads * width != inner:
-        raise c.refused(f"{heads} heads of {width} channels are not the {inner} of {of}")
+        raise c.refused(
+            f"{heads} heads (mamba_n_heads) of {width} channels (mamba_d_head) are "
+            f"{heads * width} channels together, not the {inner} that {of} gives"
+        )
     groups, taps = c.size("mamba_n_groups"), c.size("mamba_d_conv")
     biases = (*conv_bias(c, "mamba_conv_bias"), *map_biases(c, "mamba_proj_bias", out))
     options = (*options, *biases)
@@ -191,7 +194,9 @@ def mixture(
     # the last call raises ModelError: neither configuration nor class says a number
     part_sizes["c"] = c.size_or_none(*choices) or chosen or c.size(*choices)
     if part_sizes["c"] > part_sizes["E"]:
-        raise c.refused(f"a token cannot go through {part_sizes['c']} of {part_sizes['E']} experts")
+        given = next((name for name in choices if name in c.fields), choices[0])
+        number = part_sizes["E"]
+        raise c.refused(f"{given} = {part_sizes['c']} is more than the number of experts, {number}")
     if squared:
         part_sizes["S"] = c.size("moe_shared_expert_intermediate_size")
     elif shared:

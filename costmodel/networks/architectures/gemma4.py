@@ -63,7 +63,8 @@ def read(name: str, bare: str, c: Configuration) -> Description:
     whole = c.get("use_bidirectional_attention") == "all"
     if whole and shared:
         raise c.refused(
-            "use_bidirectional_attention = 'all' beside 'num_kv_shared_layers' is not known here"
+            "use_bidirectional_attention = 'all' beside 'num_kv_shared_layers' is not known "
+            "here: expected one of the two"
         )
     makers = _makers(c, kinds, number - shared) if shared else {}  # kind -> layer that makes keys
     wide = c.switch("use_double_wide_mlp")
@@ -103,7 +104,10 @@ def read_3n(c: Configuration) -> Description:
     S, at = c.size("altup_num_inputs"), c.number("altup_active_idx") + 1  # stream 1 is the first
     c.size("hidden_size_per_layer_input")  # 0 is refused
     if S < 2 or at > S:
-        raise c.refused(f"stream {at - 1} cannot be active: there are {S}, at least 2 are read")
+        raise c.refused(
+            f"altup_active_idx = {at - 1} is not read beside altup_num_inputs = {S}: expected 2 "
+            "streams or more, of which the index names one, from 0 on"
+        )
     act, norm = c.activation("hidden_activation"), parts.rms_norm()
     own_sizes = {"S": Poly.of(S), "A": Poly.of(at)}
     ffns = {sparse: parts.gated_ffn(act, sparse=sparse) for sparse in (False, True)}
@@ -324,7 +328,7 @@ def _beside_experts(c: Configuration, act: str, dense: Sublayer) -> Sublayer:
     router reads the sublayer's input, which it norms itself (`apart`)."""
     number, best = c.size("num_experts"), c.size("top_k_experts")
     if best > number:
-        raise c.refused(f"a token cannot go through {best} of {number} experts")
+        raise c.refused(f"top_k_experts = {best} is more than num_experts = {number}")
     mixture = part(
         "experts", experts("softmax-normalised", act, apart=True), E=number, c=best,
         f=c.size("moe_intermediate_size"),

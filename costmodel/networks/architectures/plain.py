@@ -131,7 +131,10 @@ class Experts:
         if shared == "plain" and _switched(c, "mlp_bias"):
             shared = "biased"
             if c.get("moe_num_shared_experts") == 0:
-                raise c.refused("mlp_bias without shared experts is not read: the class keeps one")
+                raise c.refused(
+                    "mlp_bias without shared experts is not read, since the class keeps a bias "
+                    "nevertheless: expected mlp_bias = false"
+                )
         found = mixture(
             c, routing, c.size(self.width), shared=shared, copies=self.copies,
             clamped=self.clamped, biased=self.biased, correction=self.correction,
@@ -423,7 +426,10 @@ class Plain:
             return [usual(c, k, number) for k in range(number)]
         found = layer_kinds(c, number, lambda k: usual(c, k, number), [*known])
         if NEAR in found and c.get("use_sliding_window") is False:
-            raise c.refused("layer_types has 'sliding_attention', and use_sliding_window is false")
+            raise c.refused(
+                "layer_types has 'sliding_attention', but use_sliding_window is false: expected "
+                "true, or other layers"
+            )
         return found
 
     def _mixer(self, c: Configuration, kind: str) -> Use:

@@ -308,7 +308,9 @@ def _rg_lru(c: Configuration) -> Use:
     n = c.size("num_attention_heads")
     width = c.size_or_none("lru_width") or c.size("hidden_size")
     if width % n:
-        raise c.refused(f"{n} heads do not divide the {width} channels of lru_width")
+        raise c.refused(
+            f"num_attention_heads = {n} does not divide the {width} channels of lru_width"
+        )
     return mixer("rg-lru", (), n=n, h=width // n, k=c.size("conv1d_width"))
 
 
@@ -365,7 +367,7 @@ def _mpt(c: Configuration) -> Use:
     )  # fmt: skip
     n, d = c.size("num_attention_heads"), c.size("hidden_size")
     if d % n:
-        raise c.refused(f"{n} heads do not divide the {d} channels of a row")
+        raise c.refused(f"num_attention_heads = {n} does not divide hidden_size = {d}")
     return attention(c, "alibi", *(_bound(inner) if inner.get("clip_qkv") else ()))
 
 
@@ -435,7 +437,7 @@ def _jetmoe(c: Configuration) -> Use:
         c.size("num_key_value_heads"), c.size("num_experts_per_tok"), c.size("num_local_experts")
     )  # fmt: skip
     if chosen > number:
-        raise c.refused(f"a token cannot go through {chosen} of {number} experts")
+        raise c.refused(f"num_experts_per_tok = {chosen} is more than num_local_experts = {number}")
     c.agree(num_attention_heads=g * chosen)
     rotary(c)  # refuses parameters that are not known here
     sizes = {"E": number, "c": chosen, "g": g, "K": c.size("head_dim")}
@@ -520,7 +522,10 @@ def _mlstm(c: Configuration) -> Use:
     """Make the part mLSTM, with sizes from the fields of a configuration of xLSTM."""
     n, keys, values = c.size("num_heads"), _factor(c, "qk_dim_factor"), _factor(c, "v_dim_factor")
     if keys % n or values % n:
-        raise c.refused(f"{n} heads do not divide {keys} channels of keys and {values} of values")
+        raise c.refused(
+            f"num_heads = {n} must divide the {keys} channels of keys, qk_dim_factor times "
+            f"hidden_size, and the {values} of values, v_dim_factor times hidden_size"
+        )
     return mixer("mlstm", (), n=n, K=keys // n, h=values // n)
 
 

@@ -55,7 +55,10 @@ def read(c: Configuration) -> Description:
     c.fields_read.update(("sliding_window", "max_window_layers"))  # read where windows are in use
     kinds = layer_kinds(c, number, lambda k: KINDS[bool(width) and not turns[k]], KINDS)
     if KINDS[1] in kinds and width is None:
-        raise c.refused("layer_types has 'sliding_attention', and no sliding window is in use")
+        raise c.refused(
+            "layer_types has 'sliding_attention', but no sliding window is in use: expected "
+            "use_sliding_window and sliding_window, or other layers"
+        )
     norm, bias = parts.rms_norm(), ("bias",) if c.switch("attention_bias") else ()
     ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_act"), c.switch("mlp_bias")))
     made = {

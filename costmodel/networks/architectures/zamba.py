@@ -59,7 +59,10 @@ def read(c: Configuration) -> Description:
     inner, heads = c.size("mamba_expand") * d, c.size("n_mamba_heads")
     c.agree(conv_kernel=c.size("mamba_d_conv"), expand=c.size("mamba_expand"))
     if inner % heads:
-        raise c.refused(f"{heads} heads do not divide the {inner} channels of mamba_expand")
+        raise c.refused(
+            f"n_mamba_heads = {heads} does not divide the {inner} channels, mamba_expand times "
+            "hidden_size"
+        )
     norm, sets = parts.rms_norm(), c.size("num_mem_blocks")
     state = mixer(
         "mamba-2", map_biases(c, "add_bias_linear"), n=heads, P=inner // heads,
@@ -143,7 +146,10 @@ def read_1(c: Configuration) -> Description:
     assert kinds is not None
     inner, heads, n = c.size("mamba_expand") * d, c.size("n_mamba_heads"), _heads(c)
     if inner % heads:
-        raise c.refused(f"{heads} heads do not divide the {inner} channels of mamba_expand")
+        raise c.refused(
+            f"n_mamba_heads = {heads} does not divide the {inner} channels, mamba_expand times "
+            "hidden_size"
+        )
     c.agree(attention_hidden_size=2 * d)
     rank = c.get("mamba_dt_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("mamba_dt_rank")

@@ -36,7 +36,9 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     has not."""
     rows = typed.cache or "fp16"
     if rows not in CACHED:
-        raise Unanswered(f"no keys and values in {rows}: --cache-dtype takes {', '.join(CACHED)}")
+        raise Unanswered(
+            f"llama.cpp holds no keys and values in {rows}: --cache-dtype takes {', '.join(CACHED)}"
+        )
     tensors = [t for part in held.parts for t in _tensors(held, part, rows, context, batch)]
     # cells grow by `PADDED` at a time: a further token takes its share of that step
     grown = [t for part in held.parts for t in _tensors(held, part, rows, context + PADDED, batch)]
@@ -73,8 +75,8 @@ def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) ->
     for row in widths if latent else [a.row for a in rows]:
         if row % entries:
             raise Unanswered(
-                f"{name}: keys and values in {dtype} need rows that blocks of {entries} entries "
-                f"fill, and a row has {row}: --cache-dtype bf16 needs none"
+                f"{name}: {dtype} lies in blocks of {entries} entries, and a row of {row} entries "
+                "is no whole number of blocks: --cache-dtype bf16 takes any row"
             )
     cells = _padded(context)
     window = _window(part, rows[0]) if rows else None

@@ -193,7 +193,7 @@ def megatron(f: Figures) -> Counted:
         if p.kind == MIXERS and p.mixer == "gated-deltanet":
             found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["V"] ** 2 * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"no formula for the recurrence of {p.mixer}")
+            raise Unanswered(f"the formula has no term for the recurrence of {p.mixer}")
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
             found[p.kind] += 6 * (p.read - p.router)
     return found
@@ -212,7 +212,7 @@ def torchtitan(f: Figures) -> Counted:
             n, K, V = _delta_widths(p)
             found[JOINING] += 6 * 3 * n * K * V * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"no formula for the recurrence of {p.mixer}")
+            raise Unanswered(f"the formula has no term for the recurrence of {p.mixer}")
     return found
 
 
@@ -238,7 +238,7 @@ def maxtext(f: Figures) -> Counted:
         if p.mixer == "gated-deltanet":
             found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["K"] * p.sizes["V"] * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"no formula for the recurrence of {p.mixer}")
+            raise Unanswered(f"the formula has no term for the recurrence of {p.mixer}")
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
             found[p.kind] += 6 * (p.read - _gate_entries(p))
     return found
@@ -263,7 +263,9 @@ def verl(f: Figures) -> Counted:
     and gpt-oss. Unanswered for types of model that verl counts as 0."""
     kind = f.network.described.model_type
     if kind not in VERL:
-        raise Unanswered(f"counts 0 operations for the type {kind or 'of this network'}")
+        raise Unanswered(
+            f"the formula counts 0 operations for the type {kind or 'of this network'}"
+        )
     found = dict.fromkeys(TERMS, Fraction())
     for p in f.parts:
         windowed = kind in ("gemma3_text", "gpt_oss")

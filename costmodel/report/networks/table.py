@@ -80,7 +80,10 @@ def phases(text: str) -> tuple[str, ...]:
     known = {name: phase for name, phase in NAMES.items() if name != "prefill"}
     known["generate"] = "generate"
     if text == "prefill":
-        raise ModelError("--phase prefill: the prompt's forward pass is a part of --phase generate")
+        raise ModelError(
+            "--phase prefill: the prompt's forward pass is a part of generate: choose --phase "
+            "generate"
+        )
     if text not in known:
         raise ModelError(f"--phase '{text}': expected one of {', '.join(known)}, both, all")
     return (known[text],)

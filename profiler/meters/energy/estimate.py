@@ -263,13 +263,14 @@ def refuse_bursts(
     bursts = f"the load comes in bursts, and a sensor that {often} misreads bursts"
     if within > limits.steady:
         raise SensorError(
-            f"power varied by {within:.0%} between parts of the window (at most "
-            f"{limits.steady:.0%} is accepted): {bursts}"
+            f"power varied by {within:.0%} between parts of the window, and at most "
+            f"{limits.steady:.0%} is accepted: {bursts}"
         )
     if across > limits.steady:
         raise SensorError(
-            f"energy varied by {across:.0%} from trial to trial (at most {limits.steady:.0%} is "
-            f"accepted) and power by {within:.0%} within one: {bursts}, or the clocks changed"
+            f"energy varied by {across:.0%} from trial to trial, of which at most "
+            f"{limits.steady:.0%} is accepted, and power by {within:.0%} within a trial: "
+            f"{bursts}, or the clocks changed"
         )
 
 

@@ -194,13 +194,14 @@ class EnergyLimits:
             )
         if trials < 2:
             raise ValueError(
-                f"--energy-trials {trials}: expected 2 or more, for their spread; fewer than "
-                f"{FEWEST_TRIALS} are labelled"
+                f"--energy-trials {trials}: expected 2 or more, for their spread; results of "
+                f"fewer than {FEWEST_TRIALS} are labelled 'few trials'"
             )
         if trials * window_s > MOST_S:
             raise ValueError(
-                f"--energy-trials {trials} of {window_s:g} s: expected {MOST_S:g} s of load a call "
-                f"at most"
+                f"--energy-trials {trials} of {window_s:g} s are {trials * window_s:g} s of load "
+                f"for each measured call: expected at most {MOST_S:g} s, by fewer trials or a "
+                "shorter --energy-window"
             )
         return cls(trials=trials, window_s=window_s)
 
@@ -215,8 +216,8 @@ class EnergyLimits:
         """
         if trials % 2:
             raise ValueError(
-                f"--energy-trials {trials}: expected an even number, for what is compared takes "
-                f"turns there and back"
+                f"--energy-trials {trials}: expected an even number, since every second round "
+                "measures in reverse order"
             )
         return cls.asked(window_s, trials)
 

@@ -200,8 +200,8 @@ def statistics_of(device: torch.device) -> Mapping[str, int]:
     wanted = [f"{name}.all.{kind}" for name in STATISTICS for kind in ("current", "peak")]
     if missing := [name for name in wanted if name not in found]:
         raise NotTold(
-            f"the CUDA allocator in use does not count {missing[0]}: leave "
-            f"PYTORCH_CUDA_ALLOC_CONF without another backend than torch's own"
+            f"the CUDA allocator in use does not count {missing[0]}: name no backend in "
+            "PYTORCH_CUDA_ALLOC_CONF, so that torch's own is in use"
         )
     return {name: int(found[name]) for name in wanted}
 
@@ -278,8 +278,8 @@ def refuse_foreign_allocator(kept: Any, after: Mapping[str, int]) -> None:
     on_gpu = any(isinstance(leaf, torch.Tensor) and lies_on_gpu(leaf) for leaf in tree_leaves(kept))
     if on_gpu and after["allocated_bytes.all.current"] == 0:
         raise NotTold(
-            "torch counts no allocation though the result lies on the GPU: another allocator is in "
-            "use, and its bytes are not told"
+            "torch counts no allocation though the result lies on the GPU: another allocator is "
+            "in use, whose bytes are not known"
         )
 
 

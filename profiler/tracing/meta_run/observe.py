@@ -139,7 +139,9 @@ def _observed(
         with backend(recorder):
             activations = run_recorded(built, recorder)
         if max(recorder.alive, default=0) > MOST_BYTES:
-            raise Untraceable(f"at {listed_sizes(sizes)} it holds more than 2**63 bytes at once")
+            raise Untraceable(
+                f"at {listed_sizes(sizes)} the module holds more than 2**63 bytes at once"
+            )
     by_op = recorder.by_operation()
     passed_back = bool(recorder.names) and recorder.names[-1].startswith("backward ")
     return Observation(

@@ -140,7 +140,9 @@ def test_a_case_that_cannot_be_traced_says_so() -> None:
 def test_a_case_without_room_says_so() -> None:
     l, k = Poly.atom("l"), Poly.atom("k")
     one = frozenset((l - k, k + 9 - l))
-    with pytest.raises(TraceError, match=r"no formulas where l >= k and l <= k \+ 9: they need 9"):
+    with pytest.raises(
+        TraceError, match=r"no formulas where l >= k and l <= k \+ 9: tracing needs 9"
+    ):
         traced(CausalConvolutionPadded, "l,k", LET).within(one)
 
 
@@ -171,7 +173,7 @@ def test_a_trace_without_memory_has_the_formulas_of_operations_alone() -> None:
     kept = {q: value for q, value in whole.quantities.items() if q[0] != "bytes"}
     assert lean.quantities == kept
     for name in ("peak_bytes", "activation_bytes"):
-        with pytest.raises(TraceError, match="bytes were not sought: trace with memory=True"):
+        with pytest.raises(TraceError, match="bytes were not traced: trace with memory=True"):
             getattr(lean, name)
 
 

@@ -309,5 +309,7 @@ def test_more_bytes_than_can_be_counted_are_refused() -> None:
     def make(l: int) -> tuple[nn.Module, Tensor]:  # weights and their gradient: 2**62 bytes each
         return nn.Linear(2**30, 2**30, bias=False), torch.empty(1, l, 2**30)
 
-    with pytest.raises(TraceError, match=r"at l=5 it holds more than 2\*\*63 bytes at once"):
+    with pytest.raises(
+        TraceError, match=r"at l=5 the module holds more than 2\*\*63 bytes at once"
+    ):
         trace(make, over="l")
