@@ -7,6 +7,8 @@ it. `python -m tests.references` runs those whose packages are installed and wri
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from importlib.metadata import distribution, version
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -72,11 +75,13 @@ class Comparison:
 
     def theirs(self) -> Any:
         """The class or function of the package; a file is loaded by itself, since importing its
-        package may need a GPU's compiler."""
+        package may need a GPU's compiler. Kernels of triton that the import defines are run by
+        triton's interpreter, on a CPU."""
         if is_repository(self.package):
             with importable(self.package, self.without):
                 return self._loaded(place(self.package))
-        return self._loaded(None)
+        with patch.dict(os.environ, TRITON_INTERPRET="1"), with_own_code(self.of):
+            return self._loaded(None)
 
     def _loaded(self, root: Path | None) -> Any:
         """What `of` names; a file is that of the installed package, or of a folder."""
@@ -123,6 +128,22 @@ class Comparison:
             "whole": whole,
             "steps": steps,
         }
+
+
+@contextmanager
+def with_own_code(of: str) -> Iterator[None]:
+    """A block that imports `of`; no import but that of `fla` itself finds `fla`, whose kernels
+    transformers calls in place of its own functions where `fla` can be imported."""
+    kept = sys.modules.get("fla")
+    if not of.startswith("fla."):
+        sys.modules["fla"] = None  # type: ignore[assignment]  # how an import is refused
+    try:
+        yield
+    finally:
+        if kept is not None:
+            sys.modules["fla"] = kept
+        elif sys.modules.get("fla") is None:
+            sys.modules.pop("fla", None)
 
 
 def _distance(found: Any, expected: Any) -> float:

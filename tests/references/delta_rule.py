@@ -1,7 +1,8 @@
 """How does a test load our weights into the shipped layers and operators of the delta rules?
 
 A layer of transformers reads all rows but three in chunks, then three one by one with its cache,
-which holds our state, but k columns of a convolution where k-1 are read.
+which holds our state, but k columns of a convolution where k-1 are read. So does the layer of
+flash-linear-attention, whose kernels triton's interpreter runs on a CPU.
 Their code casts to float32. While it runs, its name `torch` has float64 under the names float and
 float32, and `Tensor.float` gives float64.
 """
@@ -9,7 +10,8 @@ float32, and `Tensor.float` gives float64.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -58,14 +60,20 @@ def with_cache(theirs: Any, config: Any, each: Comparison) -> Callable[[Tensor],
     def read(x: Tensor) -> Any:
         cache = cached(config=config)
         found = then_three(x, lambda rows: theirs(x[:, rows], cache_params=cache))
-        (layer, _), k = cache.layers, each.sizes["k"]
-        columns, S = (kept[0].numel() for kept in (layer.conv_states, layer.recurrent_states))
-        derived = cm.state(cm.mixer(each.mixer)).at(**each.sizes, t=x.shape[1])
-        assert S + columns // k * (k - 1) == len(x) * derived
+        (layer, _) = cache.layers
+        state_is_ours(layer.recurrent_states[0], [layer.conv_states[0]], x, each)
         return found
 
     own = vars(sys.modules[type(theirs).__module__])
     return in_double(vars(import_module("transformers.cache_utils")), in_double(own, read))
+
+
+def state_is_ours(S: Tensor, columns: list[Tensor], x: Tensor, each: Comparison) -> None:
+    """Their state after the rows x has as many numbers as ours: S, and k-1 of the k columns of
+    their convolutions."""
+    k = each.sizes["k"]
+    derived = cm.state(cm.mixer(each.mixer)).at(**each.sizes, t=x.shape[1])
+    assert S.numel() + sum(map(torch.numel, columns)) // k * (k - 1) == len(x) * derived
 
 
 def configuration(name: str, prefix: str, **given: Any) -> Any:
@@ -197,6 +205,73 @@ def kimi(of: Any, ours: Weights, each: Comparison) -> Any:
         (theirs.o_norm.weight, ours["gain"]),
     )
     return with_cache(theirs, config, each)
+
+
+class Counter(int):
+    """The counter of a kernel's loop; `to` casts it, as in compiled kernels."""
+
+    def to(self, _: Any) -> Counter:
+        """The counter, in any type."""
+        return self
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """A block in which triton's interpreter runs fla's kernels of the delta rule in float64, each
+    with the first of its configurations, which differ in speed alone."""
+    language = import_module("triton.language")
+    tuner = import_module("triton.runtime.autotuner").Autotuner
+    with ExitStack() as during:
+
+        def change(of: Any, name: str, value: Any) -> None:
+            during.enter_context(patch.object(of, name, value, create=True))
+
+        change(language, "float32", language.float64)
+        change(tuner, "do_bench", lambda *_, **__: [0.0])
+        states = sys.modules["fla.ops.common.chunk_delta_h"]
+        change(states, "range", lambda *ends: map(Counter, range(*ends)))
+        for name, module in [*sys.modules.items()]:
+            own = name.startswith("fla.") and vars(module).get("torch") is torch
+            if own and name != "fla.ops.delta_rule.chunk":  # that one refuses float32
+                change(module, "torch", Double())
+        yield
+
+
+FLA = "fla.layers.delta_net.DeltaNet"
+
+
+@compared("deltanet", "flash-linear-attention", FLA, l=7, d=6, n=2, k=4)
+@compared("deltanet", "flash-linear-attention", FLA, l=70, d=6, n=3, k=2)
+@compared("deltanet+negative", "flash-linear-attention", FLA, l=7, d=6, n=2, k=4)
+@compared("deltanet+negative", "flash-linear-attention", FLA, l=70, d=6, n=3, k=2)
+def layer(of: Any, ours: Weights, each: Comparison) -> Any:
+    """The whole layer, in chunks of 64 tokens; row by row up to 64 tokens."""
+    d, n, k = (each.sizes[letter] for letter in "dnk")
+    theirs = of(
+        hidden_size=d, num_heads=n, conv_size=k, layer_idx=0,
+        allow_neg_eigval="negative" in each.options,
+    ).double()  # fmt: skip
+    for name, weight in zip("QKV", taps(ours).chunk(3), strict=True):
+        linear(getattr(theirs, f"{name.lower()}_proj"), ours[f"W_{name}"])
+        fill((getattr(theirs, f"{name.lower()}_conv1d").weight, weight))
+    linear(theirs.b_proj, ours["W_b"])
+    linear(theirs.o_proj, ours["W_out"])
+    fill((theirs.o_norm.weight, ours["gain"]))
+    number = cm.parameters(cm.mixer(each.mixer)).at(**each.sizes)
+    assert number == sum(weight.numel() for weight in theirs.parameters())
+    cached = import_module("fla.models.cache_utils").FLACache
+
+    def read(x: Tensor) -> Any:
+        cache = cached()
+        with interpreted():
+            found = then_three(
+                x, lambda rows: theirs(x[:, rows], past_key_values=cache, use_cache=True)[0]
+            )
+        kept = cache[0]
+        state_is_ours(kept["recurrent_state"], list(kept["conv_state"]), x, each)
+        return found
+
+    return read
 
 
 def rows(x: Tensor, ours: Weights, n: int, g: int) -> tuple[Tensor, ...]:
