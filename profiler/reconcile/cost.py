@@ -16,7 +16,7 @@ from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES
 from profiler.records.reading import details_of_time
-from profiler.run.caveats import contention, idleness
+from profiler.run.caveats import disturbance, idleness, variation
 
 INTERVAL = ("ci_low", "ci_high")
 """The ends of the interval of a median."""
@@ -65,7 +65,9 @@ def cost_of(
         cost["latency_graph_labels"] = list(readings["latency_graph"].labels)
     compulsory = theory.moved["compulsory"]
     verdict = why.get("latency_s") or "; ".join(theory.below.values())
-    verdict = verdict or contention(measurement) or idleness(measurement)
+    # a call that waits for launches varies with them: the launches are the reason
+    verdict = verdict or disturbance(measurement)
+    verdict = verdict or idleness(measurement) or variation(measurement)
     cost |= {"compulsory_bytes": compulsory, "verdict": verdict or COMPARABLE}
     cost |= dict.fromkeys(RATES)
     if verdict:

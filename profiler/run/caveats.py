@@ -83,30 +83,63 @@ def no_quiet_time(measurement: Measurement) -> str:
 
 
 def contention(measurement: Measurement) -> str:
-    """Why the latency is not comparable, as a sentence: the device was disturbed, there is one
-    sample, the samples spread too far, or the median is not known well enough; "" if none of these
-    holds."""
+    """Why the latency is not comparable, as a sentence: `disturbance` or `variation`; "" if
+    neither holds."""
+    return disturbance(measurement) or variation(measurement)
+
+
+def disturbance(measurement: Measurement) -> str:
+    """Why the samples of the latency mean nothing, as a sentence: the device was disturbed, or
+    there is one sample; "" if neither holds."""
+    labels = measurement.readings["latency"].labels
+    if by := disturbed_by(labels):
+        return f"not comparable: the device was disturbed while it was timed ({by})"
+    if ONE_SAMPLE in labels:
+        return "not comparable: the time has one sample; a longer --seconds takes more"
+    return ""
+
+
+def variation(measurement: Measurement) -> str:
+    """Why the median of the latency is not known well enough, as a sentence with a cause: the
+    host's launches where the replays of the call's CUDA graph are steady, else other programs; ""
+    if the median is known."""
     latency = measurement.readings["latency"]
     details = details_of_time(latency)
-    if by := disturbed_by(latency.labels):
-        return f"not comparable: the device was disturbed while it was timed ({by})"
-    if ONE_SAMPLE in latency.labels:
-        return "not comparable: the time has one sample; a longer --seconds takes more"
-    spread = details["p80"] > SPREAD * details["p20"]
+    spread = _is_spread(latency)
     if _is_known(latency) and not spread:
         return ""
-    # only a call that runs in several threads of the CPU could run in fewer
-    one = measurement.device.startswith("cuda") or measurement.environment.get("threads") == 1
-    threads = "" if one else "fewer threads (OMP_NUM_THREADS=1), "
     what = f"the median is not known to {KNOWN:.0%}"
     if spread:
         what = f"the samples spread from {spread_words(details['p20'], details['p80'])}"
-    longer = " or a longer --seconds" if details["stop_rule"] == "time cap" else ""
     stop = stopped(details["stop_rule"])
+    said = f"not comparable: {what} ({details['n']} samples, stopped {stop}),"
+    if _has_steady_replays(measurement):
+        return (
+            f"{said} while the replays of its CUDA graph are steady, as the host's launches vary; "
+            "compare the replays"
+        )
+    # only a call that runs in several threads of the CPU could run in fewer
+    one = measurement.device.startswith("cuda") or measurement.environment.get("threads") == 1
+    threads = "" if one else "fewer threads (OMP_NUM_THREADS=1), "
+    longer = " or a longer --seconds" if details["stop_rule"] == "time cap" else ""
     return (
-        f"not comparable: {what} ({details['n']} samples, stopped {stop}), as if other programs "
-        f"used the machine; {threads}a quieter machine{longer} may help"
+        f"{said} as if other programs used the machine; {threads}a quieter machine{longer} may help"
     )
+
+
+def _is_spread(latency: Reading) -> bool:
+    """Whether the samples lie too far from each other for a median to mean anything."""
+    details = details_of_time(latency)
+    return bool(details["p80"] > SPREAD * details["p20"])
+
+
+def _has_steady_replays(measurement: Measurement) -> bool:
+    """Whether the call was replayed as a CUDA graph, undisturbed and with the call's result, and
+    the median of the replays is known well enough."""
+    replayed = measurement.readings.get("latency_graph")
+    if replayed is None or not undisturbed(replayed) or GRAPH_DIFFERS in replayed.labels:
+        return False
+    return _is_known(replayed) and not _is_spread(replayed)
 
 
 def _is_known(latency: Reading) -> bool:
@@ -125,9 +158,7 @@ def idleness(measurement: Measurement) -> str:
     launches = measurement.readings.get("launch_estimate")
     gain = latency.details.get("graph_gain", inf)  # older records lack the gain of a CUDA graph
     if latency.details.get("launch_bound") and gain > GRAPH_GAIN:
-        replayed = measurement.readings.get("latency_graph")
-        sound = replayed and undisturbed(replayed) and GRAPH_DIFFERS not in replayed.labels
-        said = "; compare the replays" if sound else ""
+        said = "; compare the replays" if _has_steady_replays(measurement) else ""
         return f"not comparable: launch-bound, the device waits for the host most of the time{said}"
     if launches is None:
         return ""

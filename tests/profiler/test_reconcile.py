@@ -341,6 +341,33 @@ def test_a_latency_that_something_else_disturbed_gives_no_rates(
     assert (cost["latency_samples"], cost["latency_stop_rule"]) == (3, rule)
 
 
+WAITING = "launch-bound, the device waits for the host most of the time"
+VARIED = "the samples spread from 1 s to 2.1 s (3 samples, stopped by the time cap),"
+
+
+@pytest.mark.parametrize(
+    ("bound", "longest", "words"),
+    [
+        (True, 0.5, f"{WAITING}; compare the replays"),
+        (True, 0.7, WAITING),
+        (False, 0.5, f"{VARIED} while the replays of its CUDA graph are steady, as the host's "
+         "launches vary; compare the replays"),
+        (False, 0.7, f"{VARIED} as if other programs used the machine; a quieter machine or a "
+         "longer --seconds may help"),
+    ],
+)  # fmt: skip
+def test_launches_of_the_host_are_the_reason_where_replays_are_steady(
+    bound: bool, longest: float, words: str
+) -> None:
+    timed = latency(1.0, 1.5, 2.1, stop_rule="time cap", launch_bound=bound)
+    replayed = replace_field(latency(0.3, 0.5, longest), name="latency_graph")
+    record = replace_field(
+        ATTENTION, device="cuda", readings={"latency": timed, "latency_graph": replayed}
+    )
+    (found,), _ = ladders([record])
+    assert found.rungs["5"]["verdict"] == f"not comparable: {words}"
+
+
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [(1.06, 1.14, "comparable"), (1.04, 1.14, "not comparable"), (1.06, 1.16, "not comparable"),
