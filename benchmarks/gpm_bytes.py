@@ -57,22 +57,28 @@ def copied(source: torch.Tensor, target: torch.Tensor, times: int) -> float:
     return time.perf_counter() - start
 
 
-def ratio(board: Any) -> float:
-    """Bytes by GPM over bytes that were read and written."""
+def compared(board: Any) -> str:
+    """Bytes by GPM over bytes that were read and written, in words with the figures behind it."""
     source = torch.empty(BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     copied(source, target, KEPT)
     times = max(KEPT, round(KEPT * SECONDS / copied(source, target, KEPT)))
     samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
     try:
+        start = time.perf_counter()
         pynvml.nvmlGpmSampleGet(board, samples[0])
         elapsed_s = copied(source, target, times)
         pynvml.nvmlGpmSampleGet(board, samples[1])
+        apart_s = time.perf_counter() - start
         used = utilisation(*samples)
     finally:
         for sample in samples:
             pynvml.nvmlGpmSampleFree(sample)
-    return used * bandwidth(board) * elapsed_s / (2 * BYTES * times)
+    moved = used * bandwidth(board) * elapsed_s
+    return (
+        f"GPM tells {moved / (2 * BYTES * times):.3f} of the bytes: {used:.1%} of "
+        f"{bandwidth(board):.4g} B/s for {elapsed_s:.4f} s, samples {apart_s:.4f} s apart"
+    )
 
 
 def main() -> None:
@@ -85,7 +91,7 @@ def main() -> None:
         pynvml.nvmlInit()
         board = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
         reason = obstacle(board)
-        print(f"not compared: {reason}" if reason else f"GPM tells {ratio(board):.3f} of the bytes")
+        print(f"not compared: {reason}" if reason else compared(board))
     except pynvml.NVMLError as error:
         print(f"not compared: NVML says {error}")
 
