@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as replaced
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -187,7 +188,9 @@ H100 = data_dir("measured") / "h100_sxm"
 
 def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
     """What the board launches one by one, whatever the host does meanwhile: layers at one token, of
-    a prompt, and in a training step. Nine in ten lie inside their interval."""
+    a prompt, and in a training step. Nine in ten lie inside their interval; the
+    README beside the records states the errors."""
+    page = " ".join((H100.parent / "README.md").read_text().split())
     records = recorded([H100 / "shipped.jsonl", H100 / "steps.jsonl"])[0]
     assert len(records) == 24 + 5
     for on in (board(str(H100 / "h100_sxm.toml")), board("h100")):
@@ -199,7 +202,13 @@ def test_replayed_kernels_of_an_h100_take_the_predicted_time() -> None:
             ratios.append(seconds / replayed)
             inside += low < replayed < high
         assert inside >= 0.9 * len(records)
-        assert median(abs(ratio - 1) for ratio in ratios) < 0.25
+        errors = sorted(abs(ratio - 1) for ratio in ratios)
+        nine_in_ten = errors[ceil(0.9 * len(errors)) - 1]
+        assert median(errors) < 0.25
+        assert (
+            f"{100 * median(errors):.0f} % and {100 * nine_in_ten:.0f} % at nine in ten, and "
+            f"{inside} of {len(records)} lie in their intervals" in page
+        )
         assert 0.5 < min(ratios) < max(ratios) < 1.6
 
 
