@@ -66,9 +66,12 @@ def test_toml_and_json_are_the_same(tmp_path: Path) -> None:
 
 BAD = {
     "cut off": (('formula = "l^2*d"', 'formula = "l^2'), "not a readable file of claims"),
-    "no schema": (("schema = 1", "schema = 2"), "'schema' is 1, got 2"),
+    "no schema": (("schema = 1", "schema = 2"), "'schema' must be 1, got 2"),
     "no source": (('source = "a paper"', ""), "'source' must name the paper"),
-    "citation": (('citation = "N. N.: A paper. 2024"', "citation = 3"), "'citation' is a text"),
+    "citation": (
+        ('citation = "N. N.: A paper. 2024"', "citation = 3"),
+        "'citation' must be a text",
+    ),
     "missing": (('place = "Table 1"\n', ""), "claim t1.mul lacks place: every claim needs these"),
     "no formula": (('formula = "4*l*d^2 + 2*l^2*d"', ""), "a claim of kind formula needs formula"),
     "no mixer": (('mixer = "self-attention"', ""), "kind formula needs mixer or model"),
@@ -76,8 +79,8 @@ BAD = {
     "log in a count": (("4*l*d^2", "l*log(l)"), "log and sqrt may stand in O(...) only"),
     "unknown kind": (('kind = "formula"', 'kind = "guess"'), "kind 'guess' is none of formula"),
     "unknown key": (('claimed = "$4', 'colour = "red"\nclaimed = "$4'), "unknown key colour"),
-    "list": (('["mac"]', '"mac"'), "'convention' is a list, got 'mac'"),
-    "list of numbers": (('["mac"]', "[1]"), "'convention' is a list of texts, got [1]"),
+    "list": (('["mac"]', '"mac"'), "'convention' must be a list, got 'mac'"),
+    "list of numbers": (('["mac"]', "[1]"), "'convention' must be a list of texts, got [1]"),
     "convention": (('["mac"]', '["mak"]'), "unknown convention 'mak'; did you mean 'mac'?"),
     "size": (("[1, 8]", "[1, 2.5]"), "size n must be a positive integer, got 2.5"),
     "letter": (("{ n =", "{ z9 ="), "unknown size 'z9'"),
@@ -88,7 +91,7 @@ BAD = {
     "growing letter": (("sizes = { n = [1, 8] }", 'growing = { z9 = "l" }'), "unknown size 'z9'"),
     "growing text": (
         ("sizes = { n = [1, 8] }", "growing = { B = 2 }"),
-        "'growing' is a text for each size, got B = 2",
+        "'growing' must give a text for each size, got B = 2",
     ),
 }
 

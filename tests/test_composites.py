@@ -562,11 +562,11 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "a negative constant": (
         lambda m, f: layer_norm(of(m, f, "x"), over=f.indices["b"], eps=-1e-5),
-        "layer_norm: eps is a number of at least 0, got -1e-05",
+        "layer_norm: eps must be a number of at least 0, got -1e-05",
     ),
     "no constant": (
         lambda m, f: l2_norm(of(m, f, "x"), over=f.indices["b"], least="small"),
-        "l2_norm: least is a number of at least 0, got 'small'",
+        "l2_norm: least must be a number of at least 0, got 'small'",
     ),
     "inside an expression": (
         lambda m, f: 2 * layer_norm(of(m, f, "x"), over=f.indices["b"]),

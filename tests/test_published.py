@@ -492,8 +492,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"colour": "red"},
         "unknown key colour: known are against, against_mixer",
     ),
-    "text for an object": ({"sizes": "l = 3"}, "'sizes' is an object, got 'l = 3'"),
-    "number for a text": ({"formula": 3}, "'formula' is a text, got 3: write formula = \"3\""),
+    "text for an object": ({"sizes": "l = 3"}, "'sizes' must be an object, got 'l = 3'"),
+    "number for a text": ({"formula": 3}, "'formula' must be a text, got 3: write formula = \"3\""),
     "unknown kind": ({"kind": "guess"}, "kind 'guess' is none of formula"),
     "missing key": ({"formula": ""}, "a claim of kind formula needs formula"),
     "bad formula": ({"formula": "l +"}, "expected a number"),
@@ -544,8 +544,8 @@ def test_a_record_that_lacks_keys_is_named_with_them(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"source": None}, "'source' must name the paper"),
-        ({"convention": "strict"}, "'convention' is a list of names"),
-        ({"claims": {}}, "'claims' is a list of claims"),
+        ({"convention": "strict"}, "'convention' must be a list of names"),
+        ({"claims": {}}, "'claims' must be a list of claims"),
     ],
 )
 def test_a_file_says_where_its_claims_are_from(

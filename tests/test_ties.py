@@ -76,8 +76,8 @@ def test_an_answer_takes_the_letter_of_another_size() -> None:
 
 REFUSED = {
     "table she --l x": "size l: expected numbers or one of the sizes b, d of she, got x",
-    "table she --l l": "size l is tied to l: expected a number, or a size that is not tied",
-    "table she --t l --l t": "size l is tied to t: expected a number, or a size that is not tied",
+    "table she --l l": "size l is tied to l, which is itself tied to l: expected a number",
+    "table she --t l --l t": "size l is tied to t, which is itself tied to l: expected",
     "table she --l 8,t": "size l must be a positive integer, a list 1,8,32 or a range",
     "explain gqa --g G": "size g: expected numbers or one of the sizes b, l, d, n of self-",
     "model gpt-2 --l l --t l": "size t: expected numbers or one of the sizes b",

@@ -173,8 +173,8 @@ class Sums:
         )
         if len(firsts) > 1 or cut:
             raise Unsupported(
-                f"the gradient of {array.name}: the number of additions depends on which entry "
-                "is the maximum, that is on values; the forward pass (phase training) has counts"
+                f"the gradient of {array.name}: which entry is the maximum depends on values, and "
+                "with it the number of additions; the forward pass (phase training) is derived"
             )
 
     def _parts_by_dependence(

@@ -91,7 +91,7 @@ class OrderClaim(Related):
         for letter, text in self.growing.items():
             known_size(letter, [*filter(is_letter, self.growing)])
             if not isinstance(text, str):
-                raise ValueError(f"'growing' is a text for each size, got {letter} = {text}")
+                raise ValueError(f"'growing' must give a text for each size, got {letter} = {text}")
             parse(text, growing=True)
 
     def choices(self) -> LeftOpen:
@@ -189,7 +189,10 @@ def _while_growing(sizes: Assumptions, grown: Mapping[str, Growth]) -> Assumptio
         found.append(quotient.put(grown))
         if found[-1].below.factors and not found[-1].above.factors:  # 1/d**2 >= 1
             words = " and ".join(f"{x} growing as {growth}" for x, growth in grown.items())
-            raise NoGrowth(f"{words} contradicts {quotient} >= 1")
+            raise NoGrowth(
+                f"{words} contradicts {quotient} >= 1: give growths at which {quotient} stays at "
+                "1 or above"
+            )
     return Assumptions(tuple(found), sizes.fixed)
 
 

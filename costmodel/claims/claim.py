@@ -146,7 +146,7 @@ class Claim(ABC):
             if missing:
                 raise ValueError(f"a claim of kind {self.kind} needs {', '.join(missing)}")
         if self.recompute not in ("", "layers"):
-            raise ValueError(f"'recompute' is \"layers\", got {self.recompute!r}")
+            raise ValueError(f"'recompute' must be \"layers\", got {self.recompute!r}")
         if self.recompute and not self.model:
             raise ValueError("'recompute' is for a claim about a network: give the key 'model'")
         if self.recompute and self.interpretation.phase not in TRAINING_STEP:

@@ -61,19 +61,21 @@ def load(path: Path) -> list[Claim]:
     if not isinstance(data, dict):
         raise PublishedError(f"{path}: expected an object with the keys schema, source and claims")
     if data.get("schema") != 1:
-        raise PublishedError(f"{path}: 'schema' is 1, got {data.get('schema')!r}")
+        raise PublishedError(f"{path}: 'schema' must be 1, got {data.get('schema')!r}")
     source, names = data.get("source"), data.get("convention", ["strict"])
     if not isinstance(source, str) or not source:
         raise PublishedError(f"{path}: 'source' must name the paper of the claims, got {source!r}")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PublishedError(
-            f"{path}: 'convention' is a list of names, such as [\"strict\"], got {names!r}"
+            f"{path}: 'convention' must be a list of names, such as [\"strict\"], got {names!r}"
         )
     citation = data.get("citation", "")
     if not isinstance(citation, str):
-        raise PublishedError(f"{path}: 'citation' is a text, got {citation!r}")
+        raise PublishedError(f"{path}: 'citation' must be a text, got {citation!r}")
     if not isinstance(data.get("claims"), list):
-        raise PublishedError(f"{path}: 'claims' is a list of claims, got {data.get('claims')!r}")
+        raise PublishedError(
+            f"{path}: 'claims' must be a list of claims, got {data.get('claims')!r}"
+        )
     common = {"source": source, "convention": tuple(names), "citation": citation}
     return [_claim_of_entry(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
 
@@ -131,7 +133,9 @@ def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := sorted(set(stated) - known):
         of_others = {one.kind: keys_of(one) for one in KINDS.values()}
         if kinds := [name for name, keys in of_others.items() if unknown[0] in keys]:
-            raise ValueError(f"'{unknown[0]}' is for a claim of kind {', '.join(kinds)}")
+            raise ValueError(
+                f"'{unknown[0]}' is for a claim of kind {', '.join(kinds)}: leave out the key"
+            )
         choices = ", ".join(sorted({"kind"}.union(*of_others.values())))
         raise ValueError(f"unknown key {', '.join(unknown)}: known are {choices}")
     found = {}
@@ -139,8 +143,8 @@ def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
         wanted, words = TYPES.get(key, (str, "a text"))
         if not isinstance(value, wanted):
             written = f': write {key} = "{value}"' if type(value) in (int, float) else ""
-            raise ValueError(f"'{key}' is {words}, got {value!r}{written}")
+            raise ValueError(f"'{key}' must be {words}, got {value!r}{written}")
         if wanted is list and not all(isinstance(item, str) for item in value):
-            raise ValueError(f"'{key}' is a list of texts, got {value!r}")
+            raise ValueError(f"'{key}' must be a list of texts, got {value!r}")
         found[key] = tuple(value) if wanted is list else value
     return found

@@ -111,7 +111,7 @@ def budget(
     for text in limit or ():
         name, separator, amount = text.partition("=")
         if not separator:
-            raise UsageError(f"--limit {text}: expected FIGURE=AMOUNT")
+            raise UsageError(f"--limit {text}: expected FIGURE=AMOUNT, such as peak=1GiB")
         most.append((name, amount))
     if not most:
         raise UsageError("budget needs a limit: --state 40GB, --total 1e12, or --limit peak=1GiB")

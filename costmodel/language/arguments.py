@@ -58,11 +58,13 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             if value is MISSING:
                 continue
             if several and (isinstance(value, str) or not isinstance(value, Sequence)):
-                raise WrongKind(f"{name}: {parameter} is a list of texts, got {described(value)}")
+                raise WrongKind(
+                    f"{name}: {parameter} must be a list of texts, got {described(value)}"
+                )
             for one in value if several else (value,):
                 if not isinstance(one, kinds):
                     expected = " or ".join(WORDS[kind.__name__] for kind in kinds)
-                    raise WrongKind(f"{name}: {parameter} is {expected}, got {described(one)}")
+                    raise WrongKind(f"{name}: {parameter} must be {expected}, got {described(one)}")
         try:
             return function(*args, **named)
         except TypeError:

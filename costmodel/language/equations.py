@@ -875,7 +875,7 @@ class Mixer:
                 )
             return Gather(self._of_positions(at[0]), at[1], at[2])
         if isinstance(part, float):
-            raise WrongKind(f"an index is a whole number, got {described(part)}")
+            raise WrongKind(f"an index must be a whole number, got {described(part)}")
         poly = Poly.of(part)
         if why := no_position(poly):
             raise EquationError(f"index '{poly}' in {self.name} {why}")

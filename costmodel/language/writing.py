@@ -113,7 +113,7 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
     indices = _one_range(kind, indices_in(over))
     if len(indices) != number:
         takes = "one index" if number == 1 else "a pair of indices"
-        raise EquationError(f"{kind} runs over {takes}, got {len(indices)}")
+        raise EquationError(f"{kind} runs over {takes}, got {len(indices)} of them")
     for index in indices:
         if index.atom not in names_in(body.positions):
             raise EquationError(f"{kind} runs over {index.name}, which its entry does not name")

@@ -143,7 +143,7 @@ class OwnSizes:
             if letter in given and not (known and value.rational(sizes) == given[letter]):
                 raise SizeError(
                     f"{letter} follows from {why} in this network: make the network with another "
-                    f"one, such as model(..., sizes={{'{letter}': {given[letter]}}})"
+                    f"value, such as model(..., sizes={{'{letter}': {given[letter]}}})"
                 )
         sizes = {**self.sizes, **checked(given)}
         for use in self.tables:

@@ -233,11 +233,13 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         wanted = list if key in LISTS else dict if key in MAPPINGS else type(now)
         if type(value) is not wanted:
             kind = {list: "a list", dict: "an object", bool: "true or false", int: "a number"}
-            raise ModelError(f"{where}: '{key}' is {kind.get(wanted, 'a text')}, got {value!r}")
+            raise ModelError(
+                f"{where}: '{key}' must be {kind.get(wanted, 'a text')}, got {value!r}"
+            )
         texts: Any = value
         inside = texts.values() if key in TEXTS else texts if key in LISTS else ()
         if not all(isinstance(item, str) for item in inside):
-            raise ModelError(f"{where}: '{key}' holds names and formulas, got {value!r}")
+            raise ModelError(f"{where}: '{key}' must hold names and formulas, got {value!r}")
         if key in LISTS:
             changed[key] = tuple(value)
         elif key in MAPPINGS:

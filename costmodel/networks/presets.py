@@ -28,15 +28,15 @@ def load(path: Path) -> dict[str, Choices]:
     if not isinstance(data, dict):
         raise ModelError(f"{path}: expected an object with the keys schema, citation and models")
     if data.get("schema") != 1:
-        raise ModelError(f"{path}: 'schema' is 1, got {data.get('schema')!r}")
+        raise ModelError(f"{path}: 'schema' must be 1, got {data.get('schema')!r}")
     citation, entries = data.get("citation"), data.get("models")
     if not isinstance(citation, str) or not citation:
         raise ModelError(
-            f"{path}: 'citation' is a text that says where the networks are printed, got "
+            f"{path}: 'citation' must be a text that says where the networks are printed, got "
             f"{data.get('citation')!r}"
         )
     if not isinstance(entries, list):
-        raise ModelError(f"{path}: 'models' is a list of networks, got {entries!r}")
+        raise ModelError(f"{path}: 'models' must be a list of networks, got {entries!r}")
     found: dict[str, Choices] = {}
     for number, entry in enumerate(entries, 1):
         choices = _choices(f"{path.name}, network number {number}", entry, found, citation)

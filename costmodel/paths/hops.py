@@ -514,4 +514,4 @@ def _rows_on_the_way(
         if far == chunks.length:
             return list(places.values()), {}
         row = far.substitute({OUTER: outer, INNER: inner})
-    raise Unsupported(f"no chunk and no place in a chunk is derived for row {row}")
+    raise Unsupported(f"in which chunk row {row} lies, and at which place, is not derived")

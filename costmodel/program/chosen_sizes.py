@@ -125,7 +125,8 @@ def ties(given: Given) -> dict[str, str]:
     for letter, other in found.items():
         if other in found:
             raise SizeError(
-                f"size {letter} is tied to {other}: expected a number, or a size that is not tied"
+                f"size {letter} is tied to {other}, which is itself tied to {found[other]}: "
+                "expected a number, or a size that is not tied"
             )
     return found
 

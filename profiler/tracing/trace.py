@@ -573,9 +573,9 @@ class FormulaSearch:
             runs.append(samples.at(point))
             if changed := changed_operation(runs[0], runs[-1]):
                 raise TraceError(
-                    f"{samples.target.name} cannot be traced: "
-                    f"at {listed_sizes(samples.named(point))} it does something else each time "
-                    f"it runs: {changed}: trace a version without random choices"
+                    f"{samples.target.name} cannot be traced: at "
+                    f"{listed_sizes(samples.named(point))} the module does something else each "
+                    f"time it runs: {changed}: trace a version without random choices"
                 )
 
     def at_multiples(self, base: Point) -> Point:

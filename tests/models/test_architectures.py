@@ -309,13 +309,13 @@ def test_a_share_of_the_channels_of_a_head_turns(tmp_path: Path) -> None:
 REFUSED = [
     ({"model_type": "qwen3_next", "num_experts_per_tok": 600}, "= 600 is more than the number of"),
     ({"model_type": "qwen3_next", "partial_rotary_factor": 0.05, "head_dim": 10}, "0 of the 10"),
-    ({"model_type": "qwen3_next", "partial_rotary_factor": 1.5}, "a number up to 1, above 0"),
-    ({"model_type": "qwen3_next", "partial_rotary_factor": "1/2"}, "a number up to 1, above 0"),
+    ({"model_type": "qwen3_next", "partial_rotary_factor": 1.5}, "above 0, and at most 1"),
+    ({"model_type": "qwen3_next", "partial_rotary_factor": "1/2"}, "above 0, and at most 1"),
     ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types has 'conv': "),
     ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "the kind of each of 32 layers"),
     ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "use_sliding_window is f"),
     ({"model_type": "gpt_oss", "experts_per_token": 3}, "= 3 differs from what other fields say"),
-    ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "has keys for full_attention"),
+    ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "a layer of kind full_attention"),
     ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
     ({"model_type": "gemma4_text", "per_layer_config": {"x": {"head_dim": 8}}}, "names layer x"),
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 10,
@@ -424,7 +424,7 @@ REFUSED = [
        "layers, global or local, as [[['global', 'local'], 12]] does for 24: got ")
       for types in ([[["global", "foo"], 12]], [[["global"], 12]], [[[["local"]], 24]], 24)),
     ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
-     "'per_layer_config' names layer 030, of 30 layers"),
+     "'per_layer_config' names layer 030: expected layers from 0 to 29"),
 ]  # fmt: skip
 
 

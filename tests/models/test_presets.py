@@ -115,21 +115,24 @@ def test_unknown_networks_and_choices(tmp_path: Path) -> None:
 GOOD: dict[str, Any] = {"schema": 1, "citation": "nobody 1999", "models": [{"name": "a"}]}
 
 BAD = [
-    ({**GOOD, "schema": 2}, "'schema' is 1, got 2"),
+    ({**GOOD, "schema": 2}, "'schema' must be 1, got 2"),
     (
         {**GOOD, "citation": ""},
-        "'citation' is a text that says where the networks are printed, got ''",
+        "'citation' must be a text that says where the networks are printed, got ''",
     ),
-    ({**GOOD, "models": {}}, "'models' is a list of networks"),
+    ({**GOOD, "models": {}}, "'models' must be a list of networks"),
     ({**GOOD, "models": [{"title": "x"}]}, "expected an object with a name"),
     ({**GOOD, "models": [{"name": "a"}, {"name": "a"}]}, "x.json, a: the name is taken already"),
     ({**GOOD, "models": [{"name": "a", "from": "b"}]}, "'from' names 'b', which no entry above"),
     ({**GOOD, "models": [{"name": "a", "normm": "pre"}]}, "'normm': did you mean 'norm'?"),
-    ({**GOOD, "models": [{"name": "a", "norm": 1}]}, "'norm' is a text, got 1"),
-    ({**GOOD, "models": [{"name": "a", "tied": "yes"}]}, "'tied' is true or false, got 'yes'"),
-    ({**GOOD, "models": [{"name": "a", "mixers": "she"}]}, "'mixers' is a list, got 'she'"),
-    ({**GOOD, "models": [{"name": "a", "sizes": [1]}]}, "'sizes' is an object, got"),
-    ({**GOOD, "models": [{"name": "a", "segments": True}]}, "'segments' is a number, got True"),
+    ({**GOOD, "models": [{"name": "a", "norm": 1}]}, "'norm' must be a text, got 1"),
+    ({**GOOD, "models": [{"name": "a", "tied": "yes"}]}, "'tied' must be true or false, got 'yes'"),
+    ({**GOOD, "models": [{"name": "a", "mixers": "she"}]}, "'mixers' must be a list, got 'she'"),
+    ({**GOOD, "models": [{"name": "a", "sizes": [1]}]}, "'sizes' must be an object, got"),
+    (
+        {**GOOD, "models": [{"name": "a", "segments": True}]},
+        "'segments' must be a number, got True",
+    ),
     ({**GOOD, "models": [{"name": "a", "sizes": {"d": 0}}]}, "size d must lie in 1"),
     ({**GOOD, "models": [{"name": "a", "sizes": {"d": "x"}}]}, "size d must be a positive integer"),
     ({**GOOD, "models": [{"name": "a", "sizes": {"D": 1}}]}, "unknown size 'D'"),

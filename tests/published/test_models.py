@@ -99,7 +99,7 @@ def test_a_claim_about_a_configuration(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ({"recompute": "all"}, "'recompute' is \"layers\", got 'all'"),
+    ({"recompute": "all"}, "'recompute' must be \"layers\", got 'all'"),
     (
         {"recompute": "layers", "model": "", "mixer": "she", "kind": "number", "sizes": {"l": 8}},
         "give the key 'model'",

@@ -150,7 +150,7 @@ def _small(name: str, what: str, value: Any) -> Poly:
     except ValueError:
         number = Fraction(-1)
     if number < 0:
-        raise EquationError(f"{name}: {what} is a number of at least 0, got {value!r}")
+        raise EquationError(f"{name}: {what} must be a number of at least 0, got {value!r}")
     return Poly.of(number)
 
 

@@ -208,7 +208,8 @@ def mixture(
             part_sizes["S"] = copies * width or wide
         elif shared == "gated":
             raise c.refused(
-                "a shared expert of width 0 is not read: the class keeps the map to its gate"
+                "a shared expert of width 0 is not read, since the class keeps the map to its "
+                "gate: expected 1 or more"
             )
         else:
             shared = ""
@@ -400,7 +401,9 @@ def rotary(
         field, width = c.get(FACTOR), head_width(c)
         share = given.pop(FACTOR, usual if field is None else field)
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-            raise c.refused(f"{FACTOR} = {share!r} is not read: expected a number up to 1, above 0")
+            raise c.refused(
+                f"{FACTOR} = {share!r} is not read: expected a number above 0, and at most 1"
+            )
         turned = 2 * -(-int(width * share) // 2)  # a pair for each even number below, as classes do
         if not 2 <= turned <= width:
             raise c.refused(

@@ -79,7 +79,9 @@ def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
     if not isinstance(languages, Sequence) or isinstance(languages, str) or not languages:
         raise c.refused(f"'languages' must list one language at least, got {languages!r}")
     if not (width := d // c.size("adapter_reduction_factor")):
-        raise c.refused(f"'adapter_reduction_factor' is above the {d} channels of a row")
+        raise c.refused(
+            f"'adapter_reduction_factor' is above the {d} channels of a row: expected {d} or less"
+        )
     *others, ffn = layer.sublayers
     own, again = c.switch("adapter_layer_norm"), c.switch("adapter_reuse_layer_norm")
     # `edge`: the norm of the FFN; `between`: the norm of rows that the adapter reads, if any, which

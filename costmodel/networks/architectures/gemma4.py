@@ -247,7 +247,10 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
             f"'per_layer_config' must be an object of objects, one a layer, got {given!r}"
         )
     if unknown := [k for k in given if not (k.isdecimal() and int(k) < len(kinds))]:
-        raise c.refused(f"'per_layer_config' names layer {min(unknown)}, of {len(kinds)} layers")
+        raise c.refused(
+            f"'per_layer_config' names layer {min(unknown)}: expected layers from 0 to "
+            f"{len(kinds) - 1}"
+        )
     given = {int(k): own for k, own in given.items()}  # classes write 05 for 5
     found = []
     for k, kind in enumerate(kinds):
@@ -268,7 +271,10 @@ def _makers(c: Configuration, kinds: Sequence[str], first: int) -> dict[str, int
         )
     found = {kind: k for k, kind in enumerate(kinds[: max(0, first)])}
     if missing := {*kinds} - found.keys():
-        raise c.refused(f"'num_kv_shared_layers': no earlier layer has keys for {min(missing)}")
+        raise c.refused(
+            f"'num_kv_shared_layers': a layer of kind {min(missing)} reads the keys of an earlier "
+            "layer of its kind, and there is none: expected fewer"
+        )
     return found
 
 

@@ -195,11 +195,11 @@ def _by_class(
     if not 1 < period <= CLASSES:
         if period == 1:
             raise Unsupported(
-                f"the ranges of {letter} from {first:,} to {last:,} are not derived: give values "
-                f"of {letter}"
+                f"at which {letter} from {first:,} to {last:,} the answer changes is not derived: "
+                f"give values of {letter}"
             )
         raise Unsupported(
-            f"the order changes with the remainder of {letter} by {period:,}, and at most "
+            f"the answer changes with the remainder of {letter} by {period:,}, and at most "
             f"{CLASSES:,} remainders are tried: give values of {letter}"
         )
     found: list[tuple[Range, L]] = []

@@ -195,7 +195,7 @@ def test_what_torch_logs_of_symbols_is_not_shown() -> None:
 
 def test_chance_is_found_out_at_the_first_size() -> None:
     said = refused(chance)
-    assert "at l=5, d=3 it does something else each time it runs: forward" in said
+    assert "at l=5, d=3 the module does something else each time it runs: forward" in said
     assert "times aten::mul, then" in said
 
 
