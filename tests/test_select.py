@@ -688,8 +688,8 @@ WRITTEN: list[tuple[Write, str]] = [
     ),
     (
         over_two_indices,
-        "argmax: over must be an index of the form, such as f.index('i', 1, l), got a value of type "
-        "tuple",
+        "argmax: over must be an index of the form, such as f.index('i', 1, l), got a value of "
+        "type tuple",
     ),
     (over_a_union, "argmax runs over one range, and k is a union of ranges"),
     (
