@@ -34,8 +34,8 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("sinkhorn", "direct", "path_length"): "index p skips entries by a stride",
     ("strided-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
-    ("mamba-2", "chunked", "path_length"): "which rows T_X reads of U_X depends on more than their "
-    "distance and the place in a chunk",
+    ("mamba-2", "chunked", "path_length"): "which rows T_X reads of U_X depends on more than the "
+    "distance between the two rows and the place in a chunk",
     ("rwkv-7", "chunked", "span"): "entries of one row of the recurrence differ in depth",
     **{
         (name, f"chunked-{way}", question): reason

@@ -51,9 +51,9 @@ kernels of attention do: no value that was kept is among the least bytes."""
 
 
 OF_BACKWARD = (
-    "floor of a backward pass: no value kept from the forward pass is among its bytes, as it may "
-    "be computed anew; both passes read inputs and weights, a training step once, so that the "
-    "floors of both may add up to more than that of the step"
+    "floor of a backward pass: its bytes leave out values kept from the forward pass, which may be "
+    "computed again; each pass reads inputs and weights, a training step reads them once, so that "
+    "the floors of both passes may add up to more than the step's"
 )
 """What the floor of a backward pass leaves out."""
 
@@ -249,8 +249,8 @@ def prediction_sentences(case: Case) -> Iterator[str]:
     if module and "kernel_time" not in board_of(case).figures:
         share, boards = among_kernels()
         yield (
-            f"of a small kernel's launch {share:.2g} are left among other kernels, as measured on "
-            f"{', '.join(boards)}; the interval reaches from no launch to that of a kernel alone"
+            f"a small kernel's launch takes {share:.2g} of its time among other kernels, as "
+            f"measured on {', '.join(boards)}; the interval reaches from none of it to all of it"
         )
 
 
@@ -356,11 +356,11 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     yield f"board {on.caption}"
     if {"floor", "bound"} & {*shown}:
         yield (
-            "floor: each of products at the fastest unit's dense peak, compulsory bytes at the "
-            "memory's bandwidth, exponentials on the special function units, and the span at one "
-            "level a cycle takes a time alone; so do, on a board with a kernel_time, the launches "
-            "of one kernel, or of those of the module that --impl names; the longest is the floor, "
-            "and its name the bound"
+            "floor: the longest of these times, each taken alone: products at the fastest unit's "
+            "dense peak; compulsory bytes at the memory's bandwidth; exponentials on the special "
+            "function units; the span at one level a cycle; and, on a board with a kernel_time, "
+            "the launch of one kernel, with --impl of all kernels of its module; bound names the "
+            "longest"
         )
         instead |= _of_floors(on, cases)
         yield from _without_span(cases)
@@ -395,11 +395,11 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     if of_modules:
         yield (
             "modules: the operations that torch dispatches, one after the other, without the "
-            "host's launches, as reconcile --board predicts them, of the module of the row's form "
-            "that takes the least time (where none of the default form has a time, of a module of "
-            "another form) unless --impl names one, whose form is then the row's; their intervals "
-            "may begin below the floor, which is that of the equations; on a CPU, whose last cache "
-            "serves repeated calls, so may the times"
+            "host's launches, as reconcile --board predicts them; the module is that of --impl, "
+            "whose form the row then has, else the fastest of the row's form or, if no module of "
+            "the default form has a time, of another form; an interval may begin below the floor, "
+            "which is that of the equations; on a CPU, whose last cache serves repeated calls, a "
+            "time may lie below the floor too"
         )
     yield from _lacking(on, cases, instead)
     if boards:

@@ -207,7 +207,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     several = not all(map(of_one_thread, rounds))
     for name, taken in by_round.items():
         if several and any(of_one_thread(taken[k]) for k in common):
-            why = "its times are of one thread, and not all of the compared times are"
+            why = "its times were taken on one thread, and other compared times on several"
             failed.setdefault(name, why)
 
     def value(reading: Reading) -> float:
@@ -424,7 +424,7 @@ def medians(
             return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
     if x.unit == "s" and few > 1 and BUSY in map(grade_of, (x, y)):
         if of_one_thread(x) != of_one_thread(y):
-            why = f"{(a, b)[of_one_thread(y)]}: only this time is of one thread"
+            why = f"only the time of {(a, b)[of_one_thread(y)]} was taken on one thread"
             return Verdict(a, b, few, refused=why)
         return Verdict(a, b, few, y.value / x.value, of=BUSY_TIMES)
     ends = [median_interval(block_medians(reading), 1 - share) for reading in (x, y)]

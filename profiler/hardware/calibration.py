@@ -130,7 +130,7 @@ def calibrated(
         return counted_of(name, counters, opcodes, chip, dtype)
 
     why = "; ".join(run.reason for run in (counters, opcodes) if isinstance(run, Refused))
-    why = why or "no kernel of it was counted"
+    why = why or "no kernel of the calibration was counted"
     half = half_counts(found(HALVES), why)
     # known operations per counted instruction
     halves = PAIR * ENTRIES * CHAIN / half.expected if half.holds else None

@@ -33,10 +33,10 @@ NO_OPCODES = (
     "instructions were not read by opcode, so that functions and comparisons are not told apart"
 )
 NO_DIVISIONS = (
-    "more conversions began divisions of integers than reciprocals were taken, so that divisions "
-    "of numbers are not told apart"
+    "conversions that begin a division of integers outnumber reciprocals, so that divisions of "
+    "other numbers are not told apart"
 )
-UNTOLD: Mapping[str, str] = {"convert": "conversions are not told from shifts"}
+UNTOLD: Mapping[str, str] = {"convert": "opcodes do not tell conversions from shifts"}
 """Operation class that opcodes do not identify -> the reason why it is not counted."""
 
 

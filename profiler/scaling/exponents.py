@@ -29,7 +29,7 @@ chance for a test of every value of a curve."""
 KNOWN_TO = 1e-3
 """The smallest relative standard deviation of a median that is used."""
 
-TOUCHING = "busy (its interval touches that of the next size)"
+TOUCHING = "busy, with an interval that touches that of the next size"
 """The reason why a busy value shows no growth."""
 
 NORMAL = 1.959963984540054

@@ -79,8 +79,8 @@ def standing(own: Sequence[Pair], base: str) -> str:
     if shorter:
         shown, fewer = ([shows(p) for p in shorter].count(words) for words in (SHOWN, FEWER))
         said.append(
-            f"the shorter path shows (faster in spite of as many operations or more) at {shown}; "
-            f"where it is faster with fewer operations, at {fewer}, either may be why"
+            f"the shorter path shows at {shown}, where the mixer is faster with as many operations "
+            f"or more; at {fewer} it is faster with fewer operations, and either may be why"
         )
     return "; ".join(said)
 
