@@ -477,7 +477,7 @@ def test_explain_tells_each_limit_of_a_board() -> None:
     assert float(least[1]) == pytest.approx(row["floor"] / 1e3, rel=1e-3)
     assert "exponentials" in text and "span" in text
     both = explained("--board", "h100", "--phase", "backward", "--l", "2", "--d", "32")
-    assert "\nFloor of a backward pass: no value kept" in both and "Floor of" not in text
+    assert "\nFloor of a backward pass: its bytes leave" in both and "Floor of" not in text
     with pytest.raises(UsageError, match="leave out --against"):
         explained("--board", "h100", "--against", "she")
     for role in ("--dtype", "--weight-dtype", "--cache-dtype", "--state-dtype"):

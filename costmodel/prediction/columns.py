@@ -249,8 +249,8 @@ def prediction_sentences(case: Case) -> Iterator[str]:
     if module and "kernel_time" not in board_of(case).figures:
         share, boards = among_kernels()
         yield (
-            f"a small kernel's launch takes {share:.2g} of its time among other kernels, as "
-            f"measured on {', '.join(boards)}; the interval reaches from none of it to all of it"
+            f"among other kernels, a small kernel's launch takes {share:.2g} of its time alone, as "
+            f"measured on {', '.join(boards)}; the interval reaches from no launch to that time"
         )
 
 

@@ -42,8 +42,8 @@ from profiler.meters.caches import l2_bytes
 from profiler.records.reading import Unavailable
 
 NEEDS = (
-    "reading them needs an NVIDIA GPU, Nsight Compute's command ncu, and permission to read the GPU's "
-    "performance counters (NVreg_RestrictProfilingToAdminUsers=0, or CAP_SYS_ADMIN)"
+    "reading them needs an NVIDIA GPU, Nsight Compute's command ncu, and permission to read the "
+    "GPU's performance counters (NVreg_RestrictProfilingToAdminUsers=0, or CAP_SYS_ADMIN)"
 )
 
 

@@ -156,9 +156,9 @@ def test_of_a_busy_time_no_direction_is_claimed(tmp_path: Path, low: float) -> N
 
 def test_times_of_one_thread_and_of_several_have_no_ratio() -> None:
     one, several = busy(2e-3, 1e-3, 3e-3, "one thread"), busy(1e-3, 9e-4, 2e-3)
-    why = "only this time is of one thread"
-    assert medians("a", "b", one, several, 0.05, 1).refused == f"a: {why}"
-    assert medians("a", "b", several, one, 0.05, 1).refused == f"b: {why}"
+    why = "only the time of {} was taken on one thread"
+    assert medians("a", "b", one, several, 0.05, 1).refused == why.format("a")
+    assert medians("a", "b", several, one, 0.05, 1).refused == why.format("b")
     assert medians("a", "b", one, one, 0.05, 1).ratio == 1
 
 
@@ -352,7 +352,7 @@ def test_rounds_of_one_thread_and_of_several_are_not_compared(tmp_path: Path) ->
         y if x.implementation == "toeplitz" else x for x, y in zip(records, alone, strict=True)
     ]
     (row,) = compare_files([written(tmp_path / "mixed.jsonl", *mixed)])[0].rows
-    assert row.verdict.refused.startswith("me toeplitz: its times are of one thread, and not all")
+    assert row.verdict.refused.startswith("me toeplitz: its times were taken on one thread, and")
     (row,) = compare_files([written(tmp_path / "alone.jsonl", *alone)])[0].rows
     assert row.verdict.differs and row.marks == ("busy, one thread",) * 2
 

@@ -194,7 +194,7 @@ def test_a_kernel_that_was_not_launched_is_said(calibrate: Calibrate) -> None:
     found = calibrate(halves={"range": "elsewhere"})
     assert found.halves is None
     assert found.labels == [
-        f"{name} not calibrated: no kernel of it was counted"
+        f"{name} not calibrated: no kernel of the calibration was counted"
         for name in ("pairs of halves", "halves")
     ]
 

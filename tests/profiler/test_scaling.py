@@ -451,7 +451,7 @@ def test_a_busy_time_shows_growth_where_its_interval_touches_no_other() -> None:
         return [v.cut for v in one_series(records).values(QUANTITIES["latency"])]
 
     assert times(1.3) == [""] * len(LENGTHS)
-    assert set(times(1.5)) == {"busy (its interval touches that of the next size)"}
+    assert set(times(1.5)) == {"busy, with an interval that touches that of the next size"}
 
 
 def test_a_row_of_busy_times_that_touch_gives_one_reason() -> None:
@@ -462,7 +462,7 @@ def test_a_row_of_busy_times_that_touch_gives_one_reason() -> None:
     ]  # fmt: skip
     (found,) = scaled_up(records)
     assert found.departure == (
-        "every value is left out: busy (its interval touches that of the next size)"
+        "every value is left out: busy, with an interval that touches that of the next size"
     )
 
 

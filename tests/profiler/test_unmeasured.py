@@ -180,4 +180,4 @@ def test_a_board_that_is_no_gpu_predicts_without_an_interval(
         assert "no implementation 'con': did you mean 'conv'?" in capsys.readouterr().err
     assert cli.run(["explain", "she", "--board", "h100", "--dtype", "bf16", "--l", "7"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "of the module direct, nine of ten between" in told and "Of a small kernel's" in told
+    assert "of the module direct, nine of ten between" in told and "Among other kernels, " in told
