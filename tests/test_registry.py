@@ -105,7 +105,7 @@ def test_names_keys_and_words_are_told_apart() -> None:
 
 
 def test_a_question_says_what_proves_it() -> None:
-    with pytest.raises(ValueError, match="question 'reads': name the quantities of the oracle"):
+    with pytest.raises(ValueError, match="question 'reads': expected tallies, the quantities of"):
         Question("reads", "Reads", ())
 
 

@@ -121,7 +121,8 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
     fixed = points.constant()
     if points.variables or not (fixed is None or (isinstance(fixed, int) and fixed >= 1)):
         raise EquationError(
-            f"the number of points of {kind} is a size or a whole number of 1 or more, got {points}"
+            f"the number of points of {kind} must be a size or a whole number of 1 or more, got "
+            f"{points}"
         )
     return Fft(kind, body, indices, points)
 

@@ -207,7 +207,8 @@ def refuse_layers(described: Description, number: int | None) -> None:
         if sharing and layers > len(stack.blocks):
             raise ModelError(
                 f"{described.name}: L = {layers} is too large: the configuration describes "
-                f"{len(stack.blocks)}, and the layers share {', '.join(sorted(sharing))}"
+                f"{len(stack.blocks)} layers, which share {', '.join(sorted(sharing))}: give L of "
+                f"{len(stack.blocks)} or less"
             )
         if stack.sets is not None and layers < stack.sets:
             raise ModelError(

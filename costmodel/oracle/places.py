@@ -170,7 +170,10 @@ class Places:
                     break
             else:
                 names = ", ".join(index.name for index in waiting)
-                raise OracleError(f"the bounds of indices {names} name each other")
+                raise OracleError(
+                    f"the bounds of indices {names} name each other: bound one of these indices "
+                    "by sizes alone"
+                )
             waiting.remove(index)
             found.append(index)
         return found

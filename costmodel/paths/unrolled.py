@@ -175,7 +175,8 @@ def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
     if node.first:
         raise Unsupported(
             f"which entry over {', '.join(index.name for index in node.first)} gets the gradient "
-            "of a maximum depends on values; the forward pass (phase training) has one depth"
+            "of a maximum depends on values, and with it the depth; the forward pass (phase "
+            "training) is derived"
         )
     return reduce(np.maximum, (depths.of(grid, child) for child in node.children))
 

@@ -250,7 +250,7 @@ def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
             least, most = RANGES[unit := UNITS[key]]
             if not least <= number <= most:
                 raise BoardError(
-                    f"{path}: {name} = {number!r} is no figure of a board: expected "
-                    f"{least:g} to {most:g}{unit and f' {unit}'}"
+                    f"{path}: {name} = {number!r} is out of range: expected {least:g} to "
+                    f"{most:g}{unit and f' {unit}'}"
                 )
             yield name, Figure(float(number), str(label), str(source))

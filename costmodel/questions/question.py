@@ -784,8 +784,8 @@ class Question:
         and gives no reason."""
         if not self.tallies and not self.untallied:
             raise ValueError(
-                f"question '{self.name}': name the quantities of the oracle that it equals "
-                f"(tallies), or say why there are none (untallied)"
+                f"question '{self.name}': expected tallies, the quantities of the oracle that the "
+                "answer equals, or untallied, the reason why there are none"
             )
 
     def sentences(self, case: Case) -> Explained:

@@ -244,7 +244,7 @@ class Poly(Written):
                 return result
         if isinstance(value, float) and isfinite(value):
             exact = f"write Fraction('{value}'), of Python's fractions, for {value}"
-            raise WrongKind(f"a constant is a whole number or an exact fraction: {exact}")
+            raise WrongKind(f"a constant must be a whole number or an exact fraction: {exact}")
         got = described(value)
         raise WrongKind(f"expected a size, an index or a whole number, got {got}")
 

@@ -338,5 +338,5 @@ def log_ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:
     if len(first) != len(second):
         raise ValueError(f"expected pairs, got {len(first)} and {len(second)} values")
     if min((*first, *second), default=1.0) <= 0:
-        raise ValueError("expected positive values: a ratio has no meaning otherwise")
+        raise ValueError("expected positive values, since other values have no ratio")
     return [math.log(b / a) for a, b in zip(first, second, strict=True)]

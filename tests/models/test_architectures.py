@@ -826,7 +826,7 @@ def test_layers_keep_the_parameters_that_they_share(tmp_path: Path) -> None:
         net = read(tmp_path, {"model_type": "t5", **small, "num_layers": layers})
         assert (net.parameters().at(), net.layers) == (parameters, layers)
         assert [len(stack.blocks) for stack in net.described.stacks] == [layers, layers]
-        with pytest.raises(ModelError, match=rf"describes {layers}, and the layers share b_rel"):
+        with pytest.raises(ModelError, match=rf"describes {layers} layers, which share b_rel"):
             network(net.described, L=layers + 1)
 
 
