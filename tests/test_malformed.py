@@ -284,7 +284,7 @@ EQUATIONS = {
     "q[i, a] = cm.softmax(x[i, b], over=b)": "q: softmax runs over b",
     "q[i, a] = 1 + cm.softmax(x[i, a], over=a)": "q: softmax must be a whole right side",
     "q[i, a] = cm.softmax(x[i, a], over=3)": "got the number 3",
-    "q[i, a] = cm.softmax(x[i, a], over=a, sink=c[e] * 2)": "the sink of a softmax must be an entry of "
+    "q[i, a] = cm.softmax(x[i, a], over=a, sink=c[e] * 2)": "sink of a softmax must be an entry of "
     "an array, got an expression",
     "q[i, a] = cm.scaled(x[i, a], by=0.5)": "a constant must be a whole number",
     "q[i, a] = cm.scaled(x[i, a])": "scaled takes body, by",

@@ -691,12 +691,15 @@ WRITTEN: list[tuple[Write, str]] = [
         "argmax: over must be an index of the form, such as f.index('i', 1, l), got a value of "
         "type tuple",
     ),
-    (over_a_union, "argmax runs over one range, and k is a union of ranges"),
+    (over_a_union, "argmax runs over one range, and k is a union of ranges: give k one range"),
     (
         over_an_index_of_the_left_side,
         "P: index i is on the left side and reduced over; use two indices",
     ),
-    (over_another_index, "argmax runs over j, which its entry does not name"),
+    (
+        over_another_index,
+        "argmax runs over j, which its entry does not name: choose an index of the entry",
+    ),
     (
         without_a_number,
         "P: top-k needs exactly one index on the left side that its entry does not name, which "

@@ -86,7 +86,8 @@ class OrderClaim(Related):
         super().validate()
         if self.relation not in ("", "<"):
             raise ValueError(
-                f"relation '{self.relation}': an O(...) takes <, for slower growth, or no relation"
+                f"relation '{self.relation}' beside O(...): expected <, for slower growth, or no "
+                "relation"
             )
         for letter, text in self.growing.items():
             known_size(letter, [*filter(is_letter, self.growing)])

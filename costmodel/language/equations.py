@@ -782,7 +782,9 @@ class Mixer:
         """Begin a form of the mixer, whose equations are written inside its block: `with
         m.form("direct") as f:`. EquationError if the name is no single word or is taken."""
         if name in self.forms:
-            raise EquationError(f"form '{name}' of {self.name} is written twice")
+            raise EquationError(
+                f"form '{name}' of {self.name} is written twice: give one of them another name"
+            )
         if not name or any(sign in name for sign in ":,=") or name.split() != [name]:
             raise EquationError(
                 f"'{shortened(name)}' is no name of a form of {self.name}: expected one word, such "

@@ -116,7 +116,10 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
         raise EquationError(f"{kind} runs over {takes}, got {len(indices)} of them")
     for index in indices:
         if index.atom not in names_in(body.positions):
-            raise EquationError(f"{kind} runs over {index.name}, which its entry does not name")
+            raise EquationError(
+                f"{kind} runs over {index.name}, which its entry does not name: choose an index "
+                "of the entry"
+            )
     points = Poly.of(length)
     fixed = points.constant()
     if points.variables or not (fixed is None or (isinstance(fixed, int) and fixed >= 1)):
@@ -167,9 +170,12 @@ def _select(kind: str, body: Ref, over: Index) -> Node:
         raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
     indices = _one_range(kind, indices_in(over))
     if len(indices) != 1:
-        raise EquationError(f"{kind} runs over one index, got {len(indices)}")
+        raise EquationError(f"{kind} runs over one index, got {len(indices)} of them")
     if indices[0].atom not in names_in(body.positions):
-        raise EquationError(f"{kind} runs over {indices[0].name}, which its entry does not name")
+        raise EquationError(
+            f"{kind} runs over {indices[0].name}, which its entry does not name: choose an index "
+            "of the entry"
+        )
     return Select(kind, body, indices)
 
 
@@ -193,10 +199,14 @@ def scan(kept: Ref, added: Ref, over: Index) -> Node:
     for name in (over.atom, *names_in(kept.positions)):
         if name not in names_in(added.positions):
             raise EquationError(
-                f"scan adds {added.array.name}, which does not name the index {atom_name(name)}"
+                f"scan adds {added.array.name}, which does not name the index {atom_name(name)}: "
+                f"index {added.array.name} by {atom_name(name)} too"
             )
     if over.lower != (Poly.of(1),) or len(over.upper) != 1 or over.upper[0].variables:
-        raise EquationError(f"scan runs from 1 to a size, and {over.name} has another range")
+        raise EquationError(
+            f"scan runs from 1 to a size, and {over.name} has another range: let {over.name} run "
+            "from 1 to a size"
+        )
     return Scan("kogge-stone", added, (over,), over.upper[0], kept)
 
 
@@ -206,6 +216,7 @@ def _one_range(kind: str, over: tuple[Index, ...]) -> tuple[Index, ...]:
     for index in over:
         if isinstance(index, UnionIndex):
             raise EquationError(
-                f"{kind} runs over one range, and {index.name} is a union of ranges"
+                f"{kind} runs over one range, and {index.name} is a union of ranges: give "
+                f"{index.name} one range"
             )
     return over

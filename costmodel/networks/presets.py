@@ -53,7 +53,7 @@ def _choices(where: str, entry: Any, found: Mapping[str, Choices], citation: str
     name, source = entry["name"], entry.get("from")
     where = f"{where.partition(',')[0]}, {name}"
     if name in found:
-        raise ModelError(f"{where}: the name is taken already")
+        raise ModelError(f"{where}: the name is taken already: give the network another name")
     if source is not None and (not isinstance(source, str) or source not in found):
         raise ModelError(f"{where}: 'from' names '{source}', which no entry above defines")
     base = Choices(source=citation) if source is None else found[source]
