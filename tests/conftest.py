@@ -138,6 +138,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = _thinned(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
+    # what a patch of rules makes forget is not derived again for later tests
+    items.sort(key=lambda item: "mutated" in getattr(item, "fixturenames", ()))
     for item in _first_cases(items, without=set(SLOW.read_text().splitlines())):
         item.add_marker(pytest.mark.fast)
     wanting = [item for item in items if item.get_closest_marker("gpu")]

@@ -45,18 +45,12 @@ from costmodel.questions.counting import executed
 from costmodel.questions.counting.executed import Executed
 from costmodel.symbolic import constraints, piecewise, polyhedral_sums
 from costmodel.symbolic.polynomial import Poly
-from tests.caches import clear_all
 from tests.small import complete
+
+pytestmark = pytest.mark.usefixtures("mutated")
 
 Patch = pytest.MonkeyPatch
 SIZES = {"l": 5, "d": 6, "n": 2}
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    clear_all()
-    yield
-    clear_all()
 
 
 def _questions(name: str, form: str = "direct", rewrites: tuple[str, ...] = ()) -> set[str]:
