@@ -604,7 +604,7 @@ def test_a_figure_that_only_a_search_finds_is_compared_at_sizes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads by a stride: path lengths have no formula; what needs one is not decided."""
-    monkeypatch.setattr(identities, "SEARCHED", 500)
+    monkeypatch.setattr(identities, "SEARCHED", 60)
     mixer = "check sinkhorn --claim"
     (true,) = json_of(f"{mixer} 'path_length = Min(l - 1, 1)'", capsys)["claims"]
     assert true["verdict"] == "agrees" and "smallest sizes; no proof for all" in true["note"]

@@ -170,7 +170,7 @@ def test_an_interrupt_while_something_loads_says_nothing(name: str) -> None:
 
 
 def test_an_interrupt_of_a_derivation_says_nothing() -> None:
-    script = "import threading, os, signal; threading.Timer(2, os.kill, (os.getpid(), 2)).start()"
+    script = "import threading, os, signal; threading.Timer(1, os.kill, (os.getpid(), 2)).start()"
     words = ["table", "--all", "--form", "all", "--l", "1:90000", "--columns", "span,total"]
     made = subprocess.run(
         [sys.executable, "-c", f"{script}\nfrom cli import main; main({words})"],

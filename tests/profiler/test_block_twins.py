@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -53,12 +53,10 @@ def tokens_of(net: Any, length: int = 7) -> Tensor:
     return torch.randint(net.sizes["u"], (2, length), generator=generator)
 
 
-@cache
-def shapes(kind: str) -> Twin | None:
-    """The twin of a type's first drawn configuration on the meta device; None if a part has no
-    module."""
+def built(net: Network, sizes: Mapping[str, int], **options: Any) -> Twin | None:
+    """The twin of a network; None if a part has no module."""
     try:
-        return twin(first(kind), {"l": 8}, device="meta")
+        return twin(net, sizes, **options)
     except TwinError as why:
         if not re.search("no module of a part is", str(why)):
             raise
@@ -71,7 +69,7 @@ def test_twins_of_all_types_hold_as_many_parameters_as_the_classes() -> None:
     for kind, one in FIRST.items():
         if kind in EQUAL:
             continue
-        if (net := shapes(kind)) is not None:
+        if (net := built(first(kind), {"l": 8}, device="meta")) is not None:
             assert sum(p.numel() for p in net.parameters()) == one["parameters"], kind
             twins += 1
     assert twins > 30
@@ -90,25 +88,26 @@ def parts_of(net: Network) -> set[str]:
     return named | places
 
 
-def different() -> Iterator[tuple[str, Network]]:
-    """Types with a small configuration and a twin, but for those that bring no part that another
-    type has not."""
+def different() -> Iterator[tuple[str, Network, Twin]]:
+    """Types with a small configuration and a twin in float64, but for those that bring no part that
+    another type has not."""
     used: set[str] = set()
     for kind, one in FIRST.items():
         if one["parameters"] >= 10**6:
             continue
-        parts = parts_of(first(kind))
-        if not parts <= used and shapes(kind) is not None:
+        made = first(kind)
+        if (parts := parts_of(made)) <= used:
+            continue
+        sizes = {"l": 8, "e": 5} if made.described.kind == "encoder-decoder" else {"l": 8}
+        if (net := built(made, sizes, dtype=torch.float64)) is not None:
             used |= parts
-            yield kind, first(kind)
+            yield kind, made, net.eval()
 
 
 def test_twins_learn_and_read_token_by_token_what_they_read_at_once() -> None:
     """Every part with every argument that a type has, every mixer with its options."""
     ran = 0
-    for kind, made in different():
-        sizes = {"l": 8, "e": 5} if made.described.kind == "encoder-decoder" else {"l": 8}
-        net = twin(made, sizes, dtype=torch.float64).eval()
+    for kind, made, net in different():
         tokens = tokens_of(net)
         source = tokens[:, :5] if net.encoder is not None else None
         if net.encoder is None and "e" in made.described.sizes:  # rows of an image

@@ -369,18 +369,27 @@ def run_cli(words: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_profile_in_fresh_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "runs.jsonl"
+def test_profile_in_fresh_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes are threads here; `sweep` starts real ones in test_sweep.py."""
+    from profiler.sweep import processes
+
+    path, begun = tmp_path / "runs.jsonl", []
+
+    def start() -> Thread:
+        begun.append("cpu")
+        return Thread(lambda asked, **_: record_of(asked, readings={"latency": around(1.0)}))
+
+    monkeypatch.setattr(processes, "processes", lambda *_, **__: {"cpu": start})
     sizes = "me --impl toeplitz --d 4 --l 3 --seconds 0.02 --device cpu --no-energy"
     out = run_cli(f"profile {sizes} --processes 2 --format json -o {path}", capsys)
     printed = json.loads(out)["measurements"]
     assert [m["mixer"] for m in printed] == ["me"]
     kept = [json.loads(line) for line in path.read_text().splitlines()]
     assert [m["sweep"].get("process", 0) for m in kept] == [0, 1]
-    for m in printed:  # a busy machine may leave a process without a median
-        assert len(
-            m["readings"].get("latency", {"details": {}})["details"].get("processes", ())
-        ) in (0, 2)
+    assert len(begun) == 2
+    assert [len(m["readings"]["latency"]["details"]["processes"]) for m in printed] == [2]
 
 
 def test_a_sweep_plans_every_point_in_each_process(capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,8 +108,10 @@ def test_both_passes_have_cases_and_say_so() -> None:
     assert all(one["proven"] and one["unexplained"] == {} for one in listed)
 
 
+@pytest.mark.grid
 def test_what_has_no_formula_at_all_sizes_has_one_in_each_case() -> None:
-    """Tap by tap, as many products as there are taps that reach a row."""
+    """Tap by tap, as many products as there are taps that reach a row. Without the grid, cases of a
+    whole trace are those of test_proof.py, cases of a comparison those above."""
     products = traced(CausalConvolutionByTaps, "l,k", LET).forward["mul"]
     assert isinstance(products, Cases)
     reached = [sum(9 * min(i, 4) for i in range(1, l + 1)) for l in (3, 9)]
