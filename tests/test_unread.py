@@ -26,7 +26,7 @@ def test_built_in_mixers_define_what_is_read(name: str, form: str) -> None:
         assert not said(builtin(name).forms[form], sizes), sizes
 
 
-@pytest.mark.grid(8)
+@pytest.mark.grid(16)
 @pytest.mark.parametrize(("name", "form"), forms(variants()))
 def test_the_tokens_add_up_to_the_forward_pass(name: str, form: str) -> None:
     """But for what is done once. Work on a context alone is no token's, and is the same for any

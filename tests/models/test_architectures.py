@@ -102,7 +102,7 @@ def of_padding(net: Network) -> int:
     return found
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(12)
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrix_products_multiply_as_often_as_those_of_the_class(tmp_path: Path, kind: str) -> None:
     """A forward pass over all tokens, or over an image, with eager attention and each expert by

@@ -60,7 +60,7 @@ MORE = {
 """model_type -> what its class keeps beyond what later tokens read."""
 
 
-@pytest.mark.grid(12)
+@pytest.mark.grid(24)
 @pytest.mark.parametrize("kind", sorted(CACHED))
 def test_caches_hold_the_tensors_of_the_class(tmp_path: Path, kind: str) -> None:
     """Names, shapes and element types; and the state that follows from the equations is all of

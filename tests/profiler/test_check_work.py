@@ -378,6 +378,7 @@ class Masked(torch.nn.Module):
 """
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("scale", ["mul", "root"])
 def test_a_boolean_mask_of_fused_attention_is_told_the_rewrite_that_adds_it(
     scale: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

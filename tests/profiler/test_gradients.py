@@ -24,7 +24,7 @@ ROUNDING = 1e-10
 """Sums of a few dozen products of numbers of size one in float64, and quotients of them."""
 
 
-@pytest.mark.grid(12)
+@pytest.mark.grid(24)
 @by_sizes(SIZES)
 @pytest.mark.parametrize("described", every(), ids=label)
 def test_gradients_are_those_of_autograd(described: Implementation, sizes: dict[str, int]) -> None:
@@ -43,7 +43,7 @@ LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.grid(12)
+@pytest.mark.grid(24)
 @pytest.mark.parametrize(
     ("described", "loss"),
     [*zip(every(), cycle(LOSSES))],

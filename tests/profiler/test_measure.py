@@ -246,7 +246,7 @@ def test_one_run_counts_for_both_counters_after_the_run_that_fills_caches() -> N
     assert printed == peer.to_json() | {"uncounted_time_share": None}
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("phase", ["training", "inference", "training-step"])
 @pytest.mark.parametrize(
     ("mixer", "name"), [(mixer, name) for mixer in DEFAULT for name in implementations(mixer)]

@@ -61,7 +61,7 @@ def swept(implementation: Implementation, phase: str, place: int) -> Ladder:
     return reconciled(implementation.mixer, implementation, SIZES[place], phase)
 
 
-@pytest.mark.grid(12)
+@pytest.mark.grid(24)
 @each_case
 @pytest.mark.parametrize("place", range(len(SIZES)), ids=lambda place: str(SIZES[place]))
 def test_reconcile_explains_every_operation(chosen: Implementation, phase: str, place: int) -> None:
