@@ -23,11 +23,16 @@ from tests.printing import printed
 PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
 
 
+MODULES_TRACED = "### Modules, traced"
+"""The heading of the last table, whose rows follow from modules; an implementation may have the name
+of a form, which has rows in the tables before."""
+
+
 def rows_of(page: str) -> dict[str, set[str]]:
     """A mixer's name -> its rows in the tables that follow from equations, without the marks of
     footnotes."""
     found: dict[str, set[str]] = {}
-    for line in page.partition("### Modules, traced")[0].splitlines():
+    for line in page.partition(MODULES_TRACED)[0].splitlines():
         if line.startswith("| ") and not line.startswith(("| mixer |", "| --- |")):
             row = re.sub(r" \[\d+\]", "", line)
             found.setdefault(row.split(" | ")[0].removeprefix("| "), set()).add(row)
@@ -77,9 +82,10 @@ def traced_rows(name: str, module: str) -> None:
     made = tuple(training_page.rows_of_module(mixer, implementations(mixer)[module]))
     own = Document(lambda: [Table("", training_page.TRACED, made)])
     lead = f"| {name} | {module} |"
+    page = PAGE.read_text(encoding="utf-8").partition(MODULES_TRACED)[2]
     found, kept = (
-        [line for line in page.splitlines() if line.startswith(lead)]
-        for page in (printed(own, "markdown"), PAGE.read_text(encoding="utf-8"))
+        [line for line in table.splitlines() if line.startswith(lead)]
+        for table in (printed(own, "markdown"), page)
     )
     assert len(found) == len(made) > 0 and found == kept
 
