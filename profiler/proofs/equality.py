@@ -2,8 +2,9 @@
 
 Well formed; causality equals execution; counts equal instrumented execution; forms agree; module
 equals equations; dispatched equals executed; state held equals derived state; step equals forward.
-A proof that fails names the first equation that differs and the smallest sizes at which it differs;
-a proof that depends on one that fails is not checked, and says so.
+A proof that fails names the smallest sizes at which something differs, and the first equation whose
+values or counts differ; of dispatched operations it names the classes. A proof that depends on one
+that fails is not checked, and says so.
 """
 
 from __future__ import annotations
