@@ -24,8 +24,8 @@ PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
 
 
 MODULES_TRACED = "### Modules, traced"
-"""The heading of the last table, whose rows follow from modules; an implementation may have the name
-of a form, which has rows in the tables before."""
+"""The heading of the last table, whose rows follow from modules. An implementation may have the
+name of a form, which has rows in the tables before."""
 
 
 def rows_of(page: str) -> dict[str, set[str]]:
