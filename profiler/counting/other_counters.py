@@ -8,8 +8,8 @@ from __future__ import annotations
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -123,7 +123,7 @@ def fvcore_count(
     for name in SILENT_IN_FVCORE:
         analysis.set_op_handle(name, note_only(silent, name))
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), traced_convolutions():
             warnings.simplefilter("ignore")
             total = int(analysis.total())
     except Exception as error:  # its tracer and its handlers raise anything, AssertionError too
@@ -137,6 +137,22 @@ def fvcore_count(
         uncounted={name: n for name, n in skipped.items() if not only_moves(name)},
         moved={name: n for name, n in skipped.items() if only_moves(name)},
     )
+
+
+@contextmanager
+def traced_convolutions() -> Iterator[None]:
+    """A context in which torch's tracer records a convolution on the meta device as on any other
+    device, as `aten::_convolution`. By itself torch's kernel of `aten::convolution` there reads
+    shapes, which a tracer gives as tensors, and fails."""
+
+    def as_elsewhere(*given: Any) -> torch.Tensor:
+        switches = (False, False, True, True)  # benchmark, deterministic, cudnn_enabled, allow_tf32
+        made: torch.Tensor = torch.ops.aten._convolution.default(*given, *switches)
+        return made
+
+    with torch.library._scoped_library("aten", "IMPL", "Meta") as kernels:
+        kernels.impl("convolution", as_elsewhere, allow_override=True)
+        yield
 
 
 NO_TENSOR = "an argument or a result of the call is no tensor"

@@ -105,9 +105,13 @@ def count(
     listed: list[Measured] = []
     took: list[float] = []
     with on_device(request.device):
-        large = parameters_of(request) >= LARGE or operations_of(request) >= MANY
+        operations = operations_of(request)
+        large = parameters_of(request) >= LARGE or operations >= MANY
         without_values = on_meta(request) if large else None
+        counted_all = without_values is not None and {*PEERS} <= {*without_values.peers}
         held = held_on_meta(request) if without_values is not None else None
+        if held is None and counted_all and operations >= MOST:
+            held = NEEDS_VALUES
 
     def first(work: PreparedCall) -> None:
         """List the tensors of the first call; call without a list where the call has none, and do
@@ -116,9 +120,8 @@ def count(
         if held is not None:
             listed.append(held)
             took.append(0.0)
-            if without_values is not None and {*PEERS} <= {*without_values.peers}:
-                return
-            work.once()
+            if not counted_all:
+                work.once()
             return
         began = perf_counter()
         listed.append(tensors_at_peak(work, request))
@@ -145,6 +148,12 @@ LARGE = 10_000_000
 made: if the count depends on no values, the parameters need no drawing."""
 MANY = 10**9
 """A call of this many operations, by its equations, is counted on the meta device first."""
+MOST = 10**11
+"""A call of this many operations takes seconds: it is not run for its memory alone."""
+NEEDS_VALUES = Unavailable(
+    "a run with values would take long, and without values the bytes that a kernel allocates for "
+    "itself are not seen: leave out --counts-only"
+)
 
 
 def time_again(
@@ -466,6 +475,8 @@ def peak_of_listed(measured: Mapping[str, Measured], work: PreparedCall, device:
     """The peak memory of the call: on a CPU that of the run in which its tensors were listed, which
     asks the same allocator, so that a long call runs three times less; else `peak_of_call`."""
     listed = measured["tensors_at_peak"]
+    if listed == NEEDS_VALUES:
+        return listed
     if isinstance(listed, Unavailable) or device.startswith("cuda"):
         return peak_of_call(work, device)
     method = listed.details.get("method", "torch.profiler")

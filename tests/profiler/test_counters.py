@@ -601,6 +601,15 @@ def test_peers_give_nothing_for_fused_attention_on_a_cpu(monkeypatch: pytest.Mon
     assert fvcore_says.uncounted == {"aten::scaled_dot_product_attention": 1}
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_fvcore_counts_a_convolution_without_values(transposed: bool) -> None:
+    """(2, 3, 7) by 5 kernels of 3 taps: 5 positions without padding, 9 of a transposed one."""
+    made = nn.ConvTranspose1d(3, 5, 3) if transposed else nn.Conv1d(3, 5, 3)
+    said = printed(fvcore_count(made.to("meta"), ones(2, 3, 7).to("meta")))
+    assert said == printed(fvcore_count(made.to_empty(device="cpu"), ones(2, 3, 7)))
+    assert said.by_op == {"conv": 2 * 3 * 5 * 3 * (7 if transposed else 5)}
+
+
 def test_peers_count_a_complex_product_as_a_real_one() -> None:
     class Product(nn.Module):
         def forward(self, a: Tensor, b: Tensor) -> Tensor:
