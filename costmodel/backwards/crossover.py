@@ -260,7 +260,10 @@ class Crossover:
         exists."""
         checked({self.over: size}, self.over)
         if size not in self.domain:
-            raise SizeError(f"{self.over} = {size} does not fit {', '.join(self.names)}")
+            raise SizeError(
+                f"{self.over} = {size} does not fit {', '.join(self.names)}: give another value "
+                f"of {self.over}"
+            )
         return int(size)
 
     def _least(self, size: int) -> tuple[str, ...]:

@@ -327,7 +327,7 @@ class Related(Claim):
     def validate(self) -> None:
         super().validate()
         if self.relation and self.relation not in RELATIONS:
-            raise ValueError(f"relation '{self.relation}' is none of > < =")
+            raise ValueError(f"relation '{self.relation}': expected >, < or =")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ class NumberClaim(TwoSided, FigureClaim):
     def validate(self) -> None:
         super().validate()
         if self.compare and self.compare not in COMPARED:
-            raise ValueError(f"compare '{self.compare}' is none of {', '.join(COMPARED)}")
+            raise ValueError(f"compare '{self.compare}': expected one of {', '.join(COMPARED)}")
 
     @property
     def combination(self) -> str:

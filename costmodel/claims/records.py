@@ -96,7 +96,7 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
         raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim needs these keys")
     kind = KINDS.get(str(entry["kind"]))
     if kind is None:
-        raise PublishedError(f"{where}: kind '{entry['kind']}' is none of {', '.join(KINDS)}")
+        raise PublishedError(f"{where}: kind '{entry['kind']}': expected one of {', '.join(KINDS)}")
     stated = {key: value for key, value in entry.items() if key != "kind"}
     try:
         found = _values_of(kind, stated)

@@ -79,10 +79,14 @@ def check_table(name: str, table: Any, below: Any) -> None:
     try:
         entries = np.array(table, object)
     except ValueError:
-        raise EquationError(f"the table of {name} has rows of different lengths") from None
+        raise EquationError(
+            f"the table of {name} has rows of different lengths: give all rows the same length"
+        ) from None
     for place, entry in np.ndenumerate(entries):
         if isinstance(entry, (list, tuple, np.ndarray)):
-            raise EquationError(f"the table of {name} has rows of different lengths")
+            raise EquationError(
+                f"the table of {name} has rows of different lengths: give all rows the same length"
+            )
         if not is_number(entry, whole=below is not None):
             at = ", ".join(str(p + 1) for p in place)
             raise EquationError(

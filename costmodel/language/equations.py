@@ -809,7 +809,10 @@ class Mixer:
         finally:
             self.writing = None
         if not any(e.array.role == "output" for e in form.equations):
-            raise EquationError(f"form '{name}' of {self.name} never defines its output")
+            raise EquationError(
+                f"form '{name}' of {self.name} never defines its output: write an equation with "
+                "the output on the left side"
+            )
         self.forms[name] = form
 
     @property
@@ -956,7 +959,10 @@ class Mixer:
         """
         form = self.writing
         if form is None:
-            raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
+            raise EquationError(
+                f"{array.name}[...] = ... stands outside `with {self.name}.form()`: write the "
+                "equation inside a form"
+            )
         if array.role not in ("intermediate", "output"):
             raise EquationError(
                 f"{array.name} is of role {array.role}, which no equation defines: define the "

@@ -72,7 +72,10 @@ def presets() -> dict[str, Choices]:
     for path in sorted(data_dir("models").glob("*.json"), key=_plain_first):
         for name, choices in load(path).items():
             if name in found:
-                raise ModelError(f"{path.name}: '{name}' stands in another file as well")
+                raise ModelError(
+                    f"{path.name}: '{name}' stands in another file as well: give one of the two "
+                    "another name"
+                )
             found[name] = choices
     return found
 

@@ -80,8 +80,8 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
     if block.reach > 1:
         name = parts[0].equation.name
         raise Unsupported(
-            f"{name}: the recurrence reads rows further back than the previous row, the only one "
-            "for which depths have a formula"
+            f"{name}: the recurrence reads rows further back than the previous row, so that the "
+            "depth has no formula"
         )
     return True
 
@@ -150,7 +150,7 @@ def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     if row.constant() not in (None, 1):
         raise Unsupported(
             f"{part.equation.name}: row {row} of the recurrence has an equation of its own, and "
-            "only row 1 may have one"
+            "the depth has a formula only if row 1 alone has one"
         )
     return None if infeasible(joined) else replace(part, constraints=joined)
 
@@ -318,7 +318,7 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
                 if ROW in rate.depth.letters or outside(known, alike):
                     raise Unsupported(
                         f"{array.name}: the chain from one row of the recurrence to the next is "
-                        "longer at some rows than at others"
+                        "longer at some rows than at others, so that the depth has no formula"
                     )
                 found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found
@@ -440,7 +440,7 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported(
             f"{entry.array.name}: the depth of an operand does not grow by the same number from "
-            "row to row of the recurrence"
+            "row to row of the recurrence, so that the depth of a row has no formula"
         )
     ways = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
     for number, row in enumerate(ways.rows):

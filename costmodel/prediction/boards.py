@@ -215,7 +215,9 @@ def read_board(path: Path) -> Board:
     for group in read["figures"]:
         for name, figure in _figures(path, group):
             if name in figures:
-                raise BoardError(f"{path}: the figure '{name}' stands there twice")
+                raise BoardError(
+                    f"{path}: the figure '{name}' stands there twice: leave out one of the two"
+                )
             figures[name] = figure
     title = read.get("name", path.stem)
     aliases = tuple(str(alias) for alias in read.get("aliases", ()))

@@ -190,7 +190,8 @@ def _fits(mixer: Mixer, form: str | None, given: Mapping[str, int]) -> dict[str,
     for letter, value in mixer.given.items():
         if given.get(letter, value) != value:
             raise SizeError(
-                f"{letter} = {given[letter]} is not read: {mixer.name} has {letter} = {value}"
+                f"{letter} = {given[letter]} is not read, as {mixer.name} has {letter} = {value}: "
+                f"leave out {letter}"
             )
     # extents without quotients are whole at all sizes, so that `fit` need not check them
     parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())

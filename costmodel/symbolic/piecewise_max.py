@@ -465,7 +465,10 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
     if not all(
         proven(exists, c) for c in projected(there, [v for v in waiting if v not in corner])
     ):
-        raise Unsupported(f"at which entries the depth {level.depth} is largest is not proven")
+        raise Unsupported(
+            f"at which entries the depth {level.depth} is largest is not proven, so that the "
+            "largest depth has no formula"
+        )
     where = frozenset(c for c in exists if c not in known and not proven(known, c))
     return Level(level.depth.substitute(corner), where)
 

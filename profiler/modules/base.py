@@ -378,7 +378,10 @@ class Mixer(SequenceMixer):
         length = self.l if length is None else length
         require_sizes(batch=batch, length=length)
         if self.bounded and length > self.l:
-            raise ValueError(f"length {length} is greater than l = {self.l}, where the weights end")
+            raise ValueError(
+                f"length {length} is greater than l = {self.l}, where the weights end: ask for "
+                "fewer tokens, or build the module with a greater l"
+            )
         return length
 
     def _require_token(self, x_t: Tensor, state: State) -> None:

@@ -258,8 +258,9 @@ def _require_arrays(mixer: Equations, described: Implementation) -> None:
     for given in (described.kernels or {}, described.step_kernels or {}):
         if unknown := [name for name in given if name.partition(".")[0] not in known]:
             raise ValueError(
-                f"{mixer.name} {described.name}: a kernel class is given for {', '.join(unknown)}, "
-                f"which no equation computes: they compute {', '.join(known)}"
+                f"{mixer.name} {described.name}: a kernel class is given for "
+                f"{', '.join(unknown)}, which no equation computes: the equations compute "
+                f"{', '.join(known)}"
             )
 
 

@@ -58,7 +58,9 @@ def columns(text: str | None, wanted: Sequence[str]) -> tuple[tuple[str, ...] | 
         return None, False
     found = column_names(text)
     if names := [x for x in found if x in LABELS]:
-        raise TableError(f"column '{names[0]}': rows of a network are its parts, named by 'part'")
+        raise TableError(
+            f"column '{names[0]}': rows of a network are its parts: ask for the column 'part'"
+        )
     there = {PHASES.get(stage, stage) for phase in wanted for stage in STAGES.get(phase, (phase,))}
     for name in found:
         if not is_letter(name) and not {*FIGURES[name].phases} & there:
