@@ -297,8 +297,8 @@ def test_a_triangular_solve_computes_no_row_ahead(rewrites: tuple[str, ...]) -> 
         made.at(sizes)
     assert made.apart == []
     assert {line.rpartition(": ")[2] for line in made.refused} == {
-        "the recurrence reads rows further back than the previous row, the only one for which "
-        "depths have a formula"
+        "the recurrence reads rows further back than the previous row, so that the depth has no "
+        "formula"
     }
 
 

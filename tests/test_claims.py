@@ -77,7 +77,10 @@ BAD = {
     "no mixer": (('mixer = "self-attention"', ""), "kind formula needs mixer or model"),
     "bad formula": (("4*l*d^2 +", "4*l*d^2"), "expected an operator or the end at character 9"),
     "log in a count": (("4*l*d^2", "l*log(l)"), "log and sqrt may stand in O(...) only"),
-    "unknown kind": (('kind = "formula"', 'kind = "guess"'), "kind 'guess' is none of formula"),
+    "unknown kind": (
+        ('kind = "formula"', 'kind = "guess"'),
+        "kind 'guess': expected one of formula",
+    ),
     "unknown key": (('claimed = "$4', 'colour = "red"\nclaimed = "$4'), "unknown key colour"),
     "list": (('["mac"]', '"mac"'), "'convention' must be a list, got 'mac'"),
     "list of numbers": (('["mac"]', "[1]"), "'convention' must be a list of texts, got [1]"),

@@ -410,8 +410,13 @@ def test_a_form_without_an_output_is_told_at_its_beginning(
     text = FILE.replace("DECLARED", "").replace("WRITTEN", "pass").replace(LAST, "pass")
     sentence, _ = said("no-output", text, tmp_path, capsys)
     line = text.splitlines().index('with m.form("direct") as f:') + 1
-    words = "form 'direct' of no-output never defines its output"
-    assert f"does not import: EquationError: {words} (line {line}: `with m.form(" in sentence
+    words = (
+        "form 'direct' of no-output never defines its output: write an equation with the output on"
+    )
+    assert (
+        f"does not import: EquationError: {words} the left side (line {line}: `with m.form("
+        in sentence
+    )
 
 
 def test_a_bound_that_is_a_fraction_is_told_with_its_index_and_line(

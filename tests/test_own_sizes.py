@@ -65,7 +65,7 @@ def test_sizes_in_braces_are_the_mixers() -> None:
     at = {"l": 5, "d": 64}
     assert cm.count(bound).at(**at) == cm.count(plain).at(n=32, g=8, **at)
     assert cm.count(bound).at(n=32, g=8, **at) == cm.count(bound).at(**at)
-    with pytest.raises(SizeError, match=r"g = 1 is not read: .*\{n=32,g=8\} has g = 8"):
+    with pytest.raises(SizeError, match=r"g = 1 is not read, as .*\{n=32,g=8\} has g = 8"):
         cm.count(bound).at(n=32, g=1, **at)
     assert load_mixer(bound.name) is bound
 

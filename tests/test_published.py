@@ -387,7 +387,7 @@ def test_a_size_grows_inside_logarithms_too(formula: str, as_: str, verdict: str
 
 
 def test_an_order_has_no_other_relation() -> None:
-    with pytest.raises(ValueError, match="relation '>': an O"):
+    with pytest.raises(ValueError, match="relation '>' beside O"):
         replace(CLAIM["v1.s2.hyena"], relation=">").validate()
 
 
@@ -494,11 +494,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "text for an object": ({"sizes": "l = 3"}, "'sizes' must be an object, got 'l = 3'"),
     "number for a text": ({"formula": 3}, "'formula' must be a text, got 3: write formula = \"3\""),
-    "unknown kind": ({"kind": "guess"}, "kind 'guess' is none of formula"),
+    "unknown kind": ({"kind": "guess"}, "kind 'guess': expected one of formula"),
     "missing key": ({"formula": ""}, "a claim of kind formula needs formula"),
     "bad formula": ({"formula": "l +"}, "expected a number"),
     "bad size": ({"sizes": {"l": 0}}, "size l must lie in 1"),
-    "bad relation": ({"kind": "order", "relation": "~"}, "relation '~' is none of > < ="),
+    "bad relation": ({"kind": "order", "relation": "~"}, "relation '~': expected >, < or ="),
     "key of another kind": ({"letter": "l"}, "'letter' is for a claim of kind interval"),
     "bad misprint": (
         {"misprint": {"reason": "x"}},

@@ -93,7 +93,9 @@ def test_built_in_mixers_hold(name: str) -> None:
 def test_a_kernel_class_of_what_no_equation_computes_is_refused(tmp_path: Path) -> None:
     change = ('@implementation("NAME")', '@implementation("NAME", kernels={"z": "elementwise"})')
     proof = checked(tmp_path, "window-with-a-class-too-many", change)["module equals equations"]
-    assert proof.passed is False and "for z, which no equation computes: the equations" in proof.detail
+    assert (
+        proof.passed is False and "for z, which no equation computes: the equations" in proof.detail
+    )
 
 
 def test_a_sliding_window_holds(tmp_path: Path) -> None:
