@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from profiler.modules.base import Headed, PreparedState, State, require_sizes
+from profiler.mixers.low_rank import Mapped
+from profiler.modules.base import PreparedState, State, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import (
     AllRows,
@@ -36,21 +37,13 @@ def elu_plus_1(x: Tensor) -> Tensor:
     return torch.where(above, x + 1, torch.exp(x.masked_fill(above, 0)))
 
 
-class ByFeatures(Headed):
+class ByFeatures(Mapped):
     """Linear attention in n heads of width h = d/n, with W_Q, W_K, W_V and W_out (d, d).
 
     A subclass defines the features of queries and keys in `project`.
     """
 
     sums: Sums
-
-    def declare(self) -> None:
-        """Declare the linear maps W_Q, W_K, W_V and W_out, (d, d) each."""
-        d = self.d
-        self.W_Q: nn.Parameter = self.weight(d, d)
-        self.W_K: nn.Parameter = self.weight(d, d)
-        self.W_V: nn.Parameter = self.weight(d, d)
-        self.W_out: nn.Parameter = self.weight(d, d)
 
     def mix(self, x: Tensor) -> Tensor:
         """y (b, s, d) of x (b, s, d): Q and K (b, n, s, m), V (b, n, s, h), reads over weights."""
