@@ -336,7 +336,7 @@ def test_a_bitonic_network_sorts(values: Any) -> None:
 
 
 @pytest.mark.parametrize("values", ENTRIES, ids=len)
-def test_merges_sort(values: Any) -> None:
+def test_merges_of_runs_sort_in_as_many_levels_as_they_have(values: Any) -> None:
     """P comparisons in each of L rounds; the last round begins when each run before it has its
     first entry, and gives an entry a level."""
     made, stages = Comparisons(), ceil_log2(len(values))

@@ -48,13 +48,13 @@ def verdicts() -> dict[str, Verdict]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_caches(name: str) -> None:
+def test_a_layer_holds_the_cache_of_a_token_that_the_paper_prints(name: str) -> None:
     found = verdicts()[name]
     assert found.verdict == "agrees"
     assert {*found.derived.split(" + ")} == {*EXPECTED[name].split(" + ")}
 
 
-def test_what_is_left_of_them() -> None:
+def test_other_claims_are_arithmetic_or_stay_open() -> None:
     assert {*verdicts()} == {*EXPECTED, *ARITHMETIC, *OPEN}
     assert {verdicts()[name].verdict for name in ARITHMETIC} == {"agrees"}
     assert {verdicts()[name].verdict for name in OPEN} == {"not-checkable"}
