@@ -30,6 +30,9 @@ GRAPH_GAIN = 1.2
 """Launches bound a call that takes more than this many times as long as its CUDA graph."""
 CAPPED = "power-capped"
 """The label of a reading during which a power limit held the clock down."""
+UNSTEADY, BURSTY = "unsteady", "bursty load"
+"""Labels of an energy: trials differ by 2 % or more; power varied by more than 10 % within a
+window, or more between windows than within one."""
 DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
 """The labels of a reading that a disturbance has changed."""
 MEANT: Mapping[str, str] = {
@@ -42,6 +45,12 @@ MEANT: Mapping[str, str] = {
     "interval narrow",
     CAPPED: "at its power limit a chip lowers its clock, depending on the numbers in the data: the "
     "times hold for random numbers",
+    UNSTEADY: "the energies of the trials differ by 2 % or more (relative standard deviation): the "
+    "interval is as wide as the trials say",
+    BURSTY: "power came in bursts: the interval spans what the ends of a window may have cut off "
+    "and, where trials differ, what the second sensor saw; an energy counter that looks at a part "
+    "of the time, in step with the load, may miss the same bursts in every trial: the record's "
+    "check_gap then says by how much the second sensor differs",
 }
 """Label -> the meaning for a reading, for the labels that need an explanation."""
 ROUGHLY = 3

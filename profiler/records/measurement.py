@@ -165,8 +165,10 @@ LATER = ("sweep", "failure", "labels")
 OF_CALLS = (
     *(name for name in Counts.__annotations__ if name not in ("seed", "hardware")),
     "tensors",
+    "steps",
 )
-"""What a record says of single operations and tensors, which commands on costs leave out."""
+"""What a record says of single operations, tensors and steps of the energy counter, which commands
+on costs leave out."""
 STATES = ("state", "state_before")
 """The facts of an environment that differ from record to record."""
 

@@ -141,10 +141,13 @@ class Simulated:
         gain: float = 1.0,
         mode: int = INTEGRATING,
         quantum_mJ: float = 1.0,
+        late_ms: float = 0.0,
     ) -> None:
-        """What kind of energy counter the board has."""
+        """What kind of energy counter the board has. A step shows up to `late_ms` after its end,
+        each by another delay, and counts until its end."""
         times = [round(each * MS) for each in (period_ms, phase_ms, window_ms)]
         self.call("sim_counter", *times, gain, mode, quantum_mJ)
+        self.call("sim_late", round(late_ms * MS))
 
     def instant(
         self,
@@ -276,6 +279,7 @@ def opened(path: Path) -> Any:
         "sim_cost_ns": [n],
         "sim_power_from": [i, n, d, d],
         "sim_counter": [i, n, n, n, d, i, d],
+        "sim_late": [i, n],
         "sim_instant": [i, n, n, n, d],
         "sim_averaged": [i, n, n, n, d],
         "sim_counter_event": [i, n, d, i],

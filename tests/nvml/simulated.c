@@ -38,6 +38,7 @@ typedef struct {
     int count, capacity;
     Sampling energy, instant, averaged;
     int mode;
+    int64_t late_ns; /* the counter shows a step up to this much after its end */
     double quantum_mJ, offset_mJ, sampled_mJ;
     int64_t sampled_until;
     struct { int64_t at_ns; double mJ; int reset; } events[EVENTS];
@@ -99,6 +100,14 @@ static int64_t tick_of(const Sampling *sampling, int64_t ns) {
     return sampling->phase_ns + (int64_t)ticks * sampling->period_ns;
 }
 
+/* The last step of the counter that is shown; each is late by its own part of `late_ns`. */
+static int64_t shown_tick(const Board *board, int64_t ns) {
+    int64_t tick = tick_of(&board->energy, ns);
+    uint64_t mixed = (uint64_t)tick * 0x9E3779B97F4A7C15ULL;
+    double part = (double)((mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9ULL >> 11) / 9007199254740992.0;
+    return (double)(ns - tick) < part * (double)board->late_ns ? tick - board->energy.period_ns : tick;
+}
+
 static double mean_mW(const Board *board, int64_t from_ns, int64_t to_ns) {
     double s = (double)(to_ns - from_ns) * 1e-9;
     return (energy_until(board, to_ns) - energy_until(board, from_ns)) / s;
@@ -121,7 +130,7 @@ static double counted_mJ(Board *board, int64_t tick) {
 }
 
 static uint64_t shown_mJ(Board *board) {
-    int64_t tick = tick_of(&board->energy, now_ns);
+    int64_t tick = shown_tick(board, now_ns);
     double counted = counted_mJ(board, tick) * board->energy.gain + board->offset_mJ;
     for (int i = 0; i < board->event_count; i++) {
         if (board->events[i].at_ns > tick) continue;
@@ -188,6 +197,8 @@ void sim_counter(int i, int64_t period, int64_t phase, int64_t window, double ga
     boards[i].quantum_mJ = quantum_mJ;
     boards[i].sampled_until = tick_of(&boards[i].energy, now_ns);
 }
+
+void sim_late(int i, int64_t ns) { boards[i].late_ns = ns; }
 
 void sim_instant(int i, int64_t period, int64_t phase, int64_t window, double gain) {
     sampling(&boards[i].instant, period, phase, window, gain);

@@ -7,9 +7,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from profiler.meters.energy.protocol import (
+    DOWN_TO_ZERO,
     FEWEST_TRIALS,
     SYSTEMATIC,
     EnergyLimits,
@@ -18,7 +20,8 @@ from profiler.meters.energy.protocol import (
     SensorError,
 )
 from profiler.meters.energy.trials import Campaign, Trial, Trials
-from profiler.meters.energy.window import relative_sd
+from profiler.meters.energy.window import Stretch, relative_sd
+from profiler.records.grades import BURSTY, UNSTEADY
 from profiler.records.reading import Reading, Unavailable
 
 IDLE_SHARE = 0.5
@@ -43,7 +46,8 @@ def estimate_energy(
     """Measure the joules per call of a load, gross (idle power included); the details hold net
     energy, power, interval and labels.
 
-    The samples are the trials; `ci_low` and `ci_high` bound the mean over trials (Student t).
+    The samples are the trials; `ci_low` and `ci_high` bound the mean over trials (Student t), by
+    at least `common_error`, the relative error that all trials may share.
     `systematic` is the relative error of the sensor's gain, equal in every trial and not part of
     the interval.
 
@@ -52,8 +56,8 @@ def estimate_energy(
         pause: lets the device idle for a number of seconds.
 
     Returns:
-        Unavailable if the counter stands still, or decreases or jumps twice, if another process
-            uses the device, or if power is unsteady: within a window, or from trial to trial.
+        Unavailable if the counter stands still, or decreases or jumps twice, or if another process
+            uses the device; the reason says what was measured before.
     """
     found = paired_energy(sensor, {"": load}, pause=pause, limits=limits)
     return found if isinstance(found, Unavailable) else found.readings[""]
@@ -71,17 +75,15 @@ def paired_energy(
 
     Use an even number of trials: each round runs in the reverse order of its predecessor, and a
     linear drift cancels over two rounds. `pause` lets the device idle for a number of seconds.
-    Unavailable if a sensor is unusable, another process uses the device, or a load's power is
-    unsteady.
+    Unavailable if a sensor is unusable or another process uses the device.
     """
     limits = limits or EnergyLimits()
+    campaign = Campaign(sensor, loads, pause, limits)
     try:
-        trials = Campaign(sensor, loads, pause, limits).run()
-        readings = {
-            name: energy_reading(sensor, name, trials, loads[name], limits) for name in loads
-        }
+        trials = campaign.run()
     except SensorError as error:
-        return Unavailable(f"energy: {error}")
+        return Unavailable(f"energy: {error}{campaign.so_far()}")
+    readings = {name: energy_reading(sensor, name, trials, loads[name], limits) for name in loads}
     return PairedEnergy(readings, limits.confidence)
 
 
@@ -106,7 +108,7 @@ class PairedEnergy:
     def ratio(self, name: str, other: str, *, net: bool = False) -> EnergyRatio:
         """The energy per call of the candidate `name` divided by that of `other`: the geometric
         mean over rounds, and its interval by Student t on logarithms. The sensor's gain cancels.
-        ValueError if an energy is not positive."""
+        ValueError if an energy, or the lower end of its interval, is not positive."""
         tops, bottoms = (self.samples(each, net) for each in (name, other))
         if min(*tops, *bottoms) <= 0:
             raise ValueError(
@@ -114,9 +116,21 @@ class PairedEnergy:
                 f"in every round, got {min(*tops, *bottoms):g}: raise --energy-window"
             )
         ratios = tuple(top / bottom for top, bottom in zip(tops, bottoms, strict=True))
+        errors = [self.common_error(each, net) for each in (name, other)]
+        if max(errors) >= 1:
+            raise ValueError(f"{name} / {other}: {DOWN_TO_ZERO}")
         logs = [math.log(ratio) for ratio in ratios]
         low, high = student_interval(logs, self.confidence)
-        return EnergyRatio(math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high), ratios)
+        mean = statistics.fmean(logs)
+        common = -sum(math.log1p(-error) for error in errors)
+        low, high = min(low, mean - common), max(high, mean + common)
+        return EnergyRatio(math.exp(mean), math.exp(low), math.exp(high), ratios)
+
+    def common_error(self, name: str, net: bool = False) -> float:
+        """The relative error that all samples of a candidate may share."""
+        found = self.readings[name]
+        share = float(found.details.get("common_error", 0.0))
+        return share * found.value / found.details["net_J"] if net else share
 
     def samples(self, name: str, net: bool = False) -> tuple[float, ...]:
         """Joules per call of a candidate, one sample per round."""
@@ -143,7 +157,7 @@ def energy_reading(
     sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits
 ) -> Reading:
     """The reading of one candidate, gross joules per call, from the trials of all; the details hold
-    the values that it was computed from. Raises SensorError: the candidate's power is unsteady."""
+    the values that it was computed from."""
     trials = found.of(name)
     gross = tuple(trial.window.call_J for trial in trials)
     stretches = [trial.window.stretch for trial in trials]
@@ -152,7 +166,8 @@ def energy_reading(
         joules - idle_W * trial.window.call_s
         for joules, idle_W, trial in zip(gross, idles, trials, strict=True)
     ]
-    refuse_bursts(trials, gross, found.period_s, limits)
+    common = common_error(trials, relative_sd(gross), limits)
+    common_J = common * statistics.fmean(gross)
     details = {
         # True: an energy counter; else the kind of the power reading, such as "instant"
         "method": METHODS[True if sensor.counter else sensor.power or ""],
@@ -161,10 +176,11 @@ def energy_reading(
         "relative_sd": relative_sd(gross),
         "confidence": limits.confidence,
         "systematic": SYSTEMATIC,
-        **spread_of_mean(gross, limits),
+        "common_error": common,
+        **spread_of_mean(gross, common_J, limits),
         "net_J": statistics.fmean(net),
         "net_samples_J": net,
-        **{f"net_{key}": value for key, value in spread_of_mean(net, limits).items()},
+        **{f"net_{key}": value for key, value in spread_of_mean(net, common_J, limits).items()},
         **power_details(trials),
         **idle_details(found, idles),
         **window_details(trials, found, load, limits),
@@ -174,10 +190,33 @@ def energy_reading(
     return Reading("energy", statistics.fmean(gross), "J", gross, details)
 
 
-def spread_of_mean(samples: Sequence[float], limits: EnergyLimits) -> dict[str, float]:
-    """The samples' standard deviation, and the confidence interval of their mean."""
+def spread_of_mean(
+    samples: Sequence[float], common_J: float, limits: EnergyLimits
+) -> dict[str, float]:
+    """The samples' standard deviation, and the confidence interval of their mean, which reaches at
+    least `common_J`, the error that all samples may share, to each side."""
     low, high = student_interval(samples, limits.confidence)
-    return {"sd": statistics.stdev(samples), "ci_low": low, "ci_high": high}
+    mean = statistics.fmean(samples)
+    ends = {"ci_low": min(low, mean - common_J), "ci_high": max(high, mean + common_J)}
+    return {"sd": statistics.stdev(samples), **ends}
+
+
+def common_error(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> float:
+    """The relative error that all trials may share although their phases are random: of the time
+    between polls, of bursts that the ends of every window cut alike, or of bursts in step with the
+    counter. `across` is the relative standard deviation of energy between trials.
+
+    A window that begins and ends anywhere in a load of bursts holds more or less than the mean
+    energy by at most the range by which the energy since the start strays from a straight line. If
+    bursts make the trials differ, the counter sees a part of the time; the second sensor sees
+    another part, and the error is at least its largest distance in any trial.
+    """
+    stretches = [trial.window.stretch for trial in trials]
+    found = statistics.fmean(max(each.stray, each.edge_error) for each in stretches)
+    if across < limits.accept or not bursty(trials, across, limits):
+        return found
+    mean_W = statistics.fmean(each.power_W for each in stretches)
+    return max(found, *(abs(check / mean_W - 1) for check in [mean_W, *checks_of(trials)]))
 
 
 def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
@@ -221,11 +260,29 @@ def window_details(
         "window_asked_s": limits.window_s,
         "update_period_s": found.period_s,
         "edge_error": max(stretch.edge_error for stretch in stretches),
+        "steps": [steps_of(stretch) for stretch in stretches],
         "slowest_reading_s": max(trial.window.slowest_s for trial in trials),
         "start_C": [trial.start_C for trial in trials],
         "end_C": [trial.end_C for trial in trials],
         "cooled_s": found.cooled_s,
         "discarded": list(found.discarded),
+    }
+
+
+MOST_STEPS = 60
+"""A record holds about this many steps of each trial at most: several in a row count as one."""
+
+
+def steps_of(stretch: Stretch) -> dict[str, list[float]]:
+    """The steps of the energy counter in a window, for a later judgement of the sensor: for each
+    the milliseconds and joules since the previous, and `width_ms`, the time between the polls that
+    bound it. Empty lists without a counter."""
+    edges = stretch.edges[:: 1 + len(stretch.edges) // MOST_STEPS]
+    pairs = list(pairwise(edges))
+    return {
+        "ms": [round((b.ns - a.ns) * 1e-6, 1) for a, b in pairs],
+        "J": [round((b.energy_mJ - a.energy_mJ) * 1e-3, 3) for a, b in pairs],
+        "width_ms": [round(b.width_s * 1e3, 1) for _, b in pairs],
     }
 
 
@@ -252,28 +309,6 @@ def checks_of(trials: Sequence[Trial]) -> list[float]:
     return [check for check in found if check is not None] if None not in found else []
 
 
-def refuse_bursts(
-    trials: Sequence[Trial], gross: Sequence[float], period_s: float | None, limits: EnergyLimits
-) -> None:
-    """Raise SensorError if power varies too much (more than `limits.steady`), within a window or
-    from trial to trial."""
-    within = max(trial.window.stretch.spread for trial in trials)
-    across = relative_sd(gross)
-    often = f"looks every {period_s:.3g} s" if period_s else "looks now and then"
-    bursts = f"the load comes in bursts, and a sensor that {often} misreads bursts"
-    if within > limits.steady:
-        raise SensorError(
-            f"power varied by {within:.0%} between parts of the window, and at most "
-            f"{limits.steady:.0%} is accepted: {bursts}"
-        )
-    if across > limits.steady:
-        raise SensorError(
-            f"energy varied by {across:.0%} from trial to trial, of which at most "
-            f"{limits.steady:.0%} is accepted, and power by {within:.0%} within a trial: "
-            f"{bursts}, or the clocks changed"
-        )
-
-
 def rule_labels(
     sensor: Sensor,
     trials: Sequence[Trial],
@@ -295,8 +330,8 @@ def rule_labels(
         "idle sensor disagreement": idle_gap(found) > limits.sensors_agree,
         "unsteady idle": max(details["idle_spread"], details["idle_change"]) > limits.steady,
         "few trials": len(trials) < FEWEST_TRIALS,
-        "unsteady": details["relative_sd"] >= limits.accept,
-        "bursty load": bursty(trials, details["relative_sd"], limits),
+        UNSTEADY: details["relative_sd"] >= limits.accept,
+        BURSTY: bursty(trials, details["relative_sd"], limits),
         "mostly idle": details["idle_W"] > IDLE_SHARE * details["power_W"],
         "start temperature": temperature_range(details["start_C"]) > limits.temperature_C,
         "idle temperature": idle_temperature_gap(found, details["start_C"]) > limits.temperature_C,

@@ -18,9 +18,13 @@ errors, and the details of a reading that show them:
 - The sensor's gain: equal in every trial, so that repetition does not remove it; 5 % at best, more
   on consumer boards (`systematic`). It cancels in ratios of loads that took turns.
 - Drift, clocks, other work: the spread of repeated trials (`sd`, `ci_low`, `ci_high`: Student t).
-- A load in bursts, in step with a sensor that samples a part of the time: wrong by up to 100 %.
-  Trials start at random phases, and the integral of the power reading over the counter's window is
-  a second opinion (`relative_sd`, `power_spread`, `check_J`, `check_gap`).
+- A load in bursts, cut by the ends of a window, or in step with a sensor that samples a part of the
+  time: wrong by up to 100 %. Trials start at random phases, and the integral of the power reading
+  over the counter's window is a second opinion (`relative_sd`, `power_spread`, `check_J`,
+  `check_gap`). Nothing is refused: the interval spans what windows and sensors show
+  (`common_error`), with the labels "unsteady" and "bursty load".
+- Steps that become visible late, by a part of their period: single steps then last longer or
+  shorter at equal energy, which is no change of power (`window.unsteadiness`; `steps`, as seen).
 - Leakage, which grows with temperature: trials start within 3 C of each other (`start_C`).
 
 Net energy subtracts *active idle*, the power of the board with a context and no work: a line in
@@ -55,6 +59,8 @@ FEWEST_TRIALS = 5
 """A reading of fewer trials gets a label: the interval is wide, and bursts may go unnoticed."""
 TRIALS_IN_TURNS = 6
 """The default number of trials of each load, if several loads take turns."""
+DOWN_TO_ZERO = "an interval of energy reaches down to zero"
+"""Why two energies have no ratio."""
 
 
 class SensorError(RuntimeError):
@@ -142,7 +148,7 @@ class EnergyLimits:
     min_periods: int = 20  # steps of the counter in one window
     min_batches: int = 8  # whole batches in one window
     max_window_s: float = 60.0  # `min_batches` lengthen a window up to this
-    phase_s: float = 0.1  # the longest random pause before a trial
+    phase_s: float = 0.1  # the longest random pause before a trial, or else the counter's period
     seed: int = 0  # draws the pauses and the order of candidates
     settle_s: float = 1.0  # load before a window
     # load, or rest, before a reading of averaged power: the mean covers the last second and is
@@ -158,8 +164,8 @@ class EnergyLimits:
     patience_s: float = 2.0  # longest wait for the counter to move
     poll_s: float = 0.001
     power_poll_s: float = 0.02
-    # the largest relative sd of power between the parts of a window (also of an idle one) and of
-    # energy between trials, and the largest relative difference of the two idle powers
+    # the largest relative sd of power between the parts of a window (also of an idle one), and the
+    # largest relative difference of the two idle powers, without a label
     steady: float = 0.10
     parts: int = 10
     accept: float = 0.02  # relative sd between trials up to which there is no label
@@ -234,6 +240,15 @@ class EnergyLimits:
         batches = min(self.min_batches * batch_s, self.max_window_s)
         return max(self.window_s, self.min_window_s, self.min_periods * period_s, batches)
 
+    def phase(self, period_s: float) -> float:
+        """Seconds of the longest random pause before a trial, for a counter that steps every
+        `period_s`: every phase of the counter is equally likely.
+
+        >>> EnergyLimits().phase(0.02), EnergyLimits().phase(0.5)
+        (0.1, 0.5)
+        """
+        return max(self.phase_s, period_s)
+
     def settling(self, power: str | None) -> float:
         """Seconds of load before a window, for a sensor with this kind of power reading."""
         return max(self.settle_s, self.reach(power))
@@ -256,7 +271,7 @@ class EnergyLimits:
         >>> round(EnergyLimits().seconds(0.1))
         41
         """
-        trial = self.phase_s / 2 + self.settling(power) + self.window(period_s) + period_s
+        trial = self.phase(period_s) / 2 + self.settling(power) + self.window(period_s) + period_s
         idle = 2 * (self.resting(power) + self.idle_s + period_s)
         return candidates * (2 * self.warm_s + self.trials * trial) + idle
 

@@ -23,6 +23,7 @@ from profiler.meters.energy.window import (
     loaded,
     update_period,
 )
+from profiler.records.words import scaled
 
 Found = TypeVar("Found")
 
@@ -93,6 +94,7 @@ class Campaign:
     reference_C: float | None = None
     cooled_s: float = 0.0
     discarded: list[str] = field(default_factory=list)
+    rounds: list[dict[str, Trial]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.limits.seed)
@@ -105,12 +107,26 @@ class Campaign:
             self.retried(partial(self.warm_up, name), keep_first)
         self.reference_C = self.sensor.temperature_C()
         before = self.idle()
-        rounds = tuple(
-            {name: self.trial(name) for name in order} for order in self.orders(self.limits.trials)
-        )
+        for order in self.orders(self.limits.trials):
+            self.rounds.append({})
+            for name in order:
+                self.rounds[-1][name] = self.trial(name)
         after = self.idle()
         cooled, discarded = self.cooled_s, tuple(self.discarded)
+        rounds = tuple(self.rounds)
         return Trials((before, after), rounds, self.period_s, self.batch_s, cooled, discarded)
+
+    def so_far(self) -> str:
+        """The joules per call that finished trials gave, in words that end a sentence; "" before
+        the first."""
+        said = []
+        for name in self.loads:
+            found = [turn[name].window.call_J for turn in self.rounds if name in turn]
+            if found:
+                ends = " to ".join(dict.fromkeys(scaled(x, "J") for x in (min(found), max(found))))
+                trials = f"{len(found)} trial{'s' if len(found) > 1 else ''}"
+                said.append(f"{name}{': ' if name else ''}{ends} a call in {trials}")
+        return f"; measured before: {'; '.join(said)}" if said else ""
 
     def orders(self, rounds: int) -> list[list[str]]:
         """The order of candidates in each of `rounds` rounds: shuffled once, then forward and
@@ -167,7 +183,7 @@ class Campaign:
         warm-up and, after a random pause, at a random phase of the sensor's period."""
         limits, sensor = self.limits, self.sensor
         self.cool_down()
-        self.pause(self.chance.uniform(0, limits.phase_s))
+        self.pause(self.chance.uniform(0, limits.phase(self.period_s or 0.0)))
         with self.running(name) as running:
             running.during(limits.settling(sensor.power), batches=2)
             self.warm_again(running)

@@ -11,12 +11,13 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from profiler.meters.energy.protocol import CounterFault, EnergyLimits, Load, Sensor, SensorError
 
 REST = 0.9
-"""After a step, polling of the counter rests for this part of the counter's period."""
+"""After a step, polling of the counter rests for this part of the counter's period, less the time
+between two polls."""
 FINE = 20
 """Bursts are looked for in pieces that are this many times as long as the time between polls."""
 OVER_LIMIT = 2.0
@@ -89,21 +90,24 @@ class Poller:
         edge = Edge(before[0], self.sensor.now_ns(), energy)
         self.edges.append(edge)
         if self.period_s is not None:
-            self.rest(edge, self.period_s)
+            self.rest(edge, self.period_s, now)
 
-    def rest(self, edge: Edge, period_s: float) -> None:
-        """After an edge (the times between which the counter moved), stop polling the counter for
-        most of its period, since a poll costs the host time; unless the last such rest missed a
-        step.
+    def rest(self, edge: Edge, period_s: float, now: int) -> None:
+        """After an edge (the times between which the counter moved) that the poll at `now` (ns)
+        found, stop polling the counter for most of its period, since a poll costs the host time;
+        unless the last such rest missed a step.
 
         Without a rest polls are close together; an edge wider than half a rest therefore fell into
-        a rest, so the counter is irregular and polling never rests again.
+        a rest, so the counter is irregular and polling never rests again. A load whose submission
+        blocks the host is polled once a batch: the rest ends one such time early, so that a poll
+        precedes the next step.
         """
         pause_s = REST * period_s
         if edge.width_s > pause_s / 2:
             self.period_s = None
         else:
-            self.next_counter_ns = edge.early_ns + pause_s * 1e9
+            between_s = (now - edge.early_ns) * 1e-9
+            self.next_counter_ns = edge.early_ns + (pause_s - between_s) * 1e9
 
     def read_power(self, now: int) -> None:
         """Read the power at `now` (ns); readings come at least twice per period of the counter."""
@@ -174,11 +178,15 @@ class Stretch:
     check_W: float | None
     """Power by the power reading, if `power_W` comes from the counter; None otherwise."""
     spread: float
-    """Relative standard deviation of power between parts of the stretch, about a tenth each."""
+    """`unsteadiness` of parts of the stretch, about a tenth each."""
     bursts: float
-    """Relative standard deviation of power between the shortest pieces that the sensor resolves."""
+    """`unsteadiness` of the shortest pieces that the sensor resolves."""
+    stray: float
+    """How far the energy since the start strays from a straight line, relative to all energy."""
     edge_error: float
     """The largest relative error of the length by polling: half the width of both edges."""
+    edges: tuple[Edge, ...] = ()
+    """The counter's steps; none without a counter."""
 
     @property
     def elapsed_s(self) -> float:
@@ -286,9 +294,11 @@ def by_counter(poller: Poller, first: int, last: int) -> Stretch:
         end.ns,
         energy_mJ * 1e-3 / elapsed_s,
         mean_power(poller.powers, start.ns, end.ns),
-        relative_sd(part_powers(edges, (len(edges) - 1) // poller.limits.parts)),
-        relative_sd(part_powers(edges, finest(edges))),
+        unsteadiness(edges[:: max((len(edges) - 1) // poller.limits.parts, 1)]),
+        unsteadiness(edges[:: finest(edges)]),
+        stray(edges),
         (start.width_s + end.width_s) / 2 / elapsed_s,
+        tuple(edges),
     )
 
 
@@ -305,9 +315,10 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
     length = (end_ns - start_ns) / limits.parts
     marks = [start_ns + part * length for part in range(limits.parts + 1)]
     parts = [mean_power(poller.powers, a, b) for a, b in pairwise(marks)]
-    spread = relative_sd([part for part in parts if part is not None])
+    known = [part for part in parts if part is not None]
     bursts = relative_sd([power for ns, power in poller.powers if start_ns <= ns <= end_ns])
-    return Stretch(start_ns, end_ns, power_W, None, spread, bursts, 0.0)
+    strays = off_line(list(range(len(known) + 1)), [0.0, *accumulate(known)])
+    return Stretch(start_ns, end_ns, power_W, None, relative_sd(known), bursts, strays, 0.0)
 
 
 def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
@@ -344,10 +355,38 @@ def mean_power(powers: Sequence[tuple[float, float]], start: float, end: float) 
     ) / (end - start)
 
 
-def part_powers(edges: Sequence[Edge], size: int) -> list[float]:
-    """Mean power of each group of `size` steps of the counter, in W."""
-    marks = edges[:: max(size, 1)]
-    return [(b.energy_mJ - a.energy_mJ) * 1e-3 / gap_s(a, b) for a, b in pairwise(marks)]
+def unsteadiness(marks: Sequence[Edge]) -> float:
+    """Relative standard deviation between pieces from mark to mark, of as many steps of the counter
+    each: of their energies or of their powers, whichever is smaller.
+
+    A step may become visible late: energies are then equal, and only the lengths of the pieces
+    vary. The counter may step irregularly: powers are then equal, and energies vary as lengths do.
+    Both vary only where the load does.
+    """
+    energies = [b.energy_mJ - a.energy_mJ for a, b in pairwise(marks)]
+    powers = [
+        energy / gap_s(a, b) for energy, (a, b) in zip(energies, pairwise(marks), strict=True)
+    ]
+    return min(relative_sd(energies), relative_sd(powers))
+
+
+def stray(edges: Sequence[Edge]) -> float:
+    """How far the energy since the first step strays from a straight line (`off_line`): in time or
+    in steps, whichever is less, for the reasons of `unsteadiness`."""
+    energies = [edge.energy_mJ - edges[0].energy_mJ for edge in edges]
+    times = [gap_s(edges[0], edge) for edge in edges]
+    return min(off_line(times, energies), off_line(range(len(edges)), energies))
+
+
+def off_line(x: Sequence[float], y: Sequence[float]) -> float:
+    """The range of the distances of points from the straight line through the first and the last,
+    relative to the last `y`; both sequences begin at 0.
+
+    >>> off_line([0, 1, 2, 3], [0, 4, 4, 8])  # the line: 0, 8/3, 16/3, 8
+    0.3333333333333333
+    """
+    distances = [b - y[-1] * a / x[-1] for a, b in zip(x, y, strict=True)]
+    return (max(distances) - min(distances)) / y[-1]
 
 
 def finest(edges: Sequence[Edge]) -> int:
