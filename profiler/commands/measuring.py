@@ -56,7 +56,8 @@ PANEL = "Energy, on an NVIDIA GPU"
 
 ENERGY = typer.Option(
     "--energy/--no-energy",
-    help="Measure energy, which takes up to a minute a point; off by default.",
+    help=f"Measure energy: {EnergyLimits().seconds():.0f} s a point, and longer where the board "
+    "must warm up or cool; off by default.",
     rich_help_panel=PANEL,
 )
 
