@@ -43,7 +43,7 @@ from profiler.compare.verdict import (
     signed_rank_p,
     too_few,
 )
-from profiler.meters.energy.protocol import SYSTEMATIC
+from profiler.meters.energy.protocol import DOWN_TO_ZERO, SYSTEMATIC
 from profiler.meters.intervals import (
     block_medians,
     busy_estimate,
@@ -351,8 +351,8 @@ def pointwise(
         }
         apart = {key for key in both if quantity in JOULES and not same_board(one[key], other[key])}
         for key, (x, y) in both.items():
-            gains = (gain(x), gain(y)) if key in apart else (0.0, 0.0)
-            verdict = medians(a, b, x, y, level, len(both), gains)
+            errors = (shared_error(x, key in apart), shared_error(y, key in apart))
+            verdict = medians(a, b, x, y, level, len(both), errors)
             marks = (mark_of(x), mark_of(y)) if x.unit == "s" else ("", "")
             rows.append(Row(quantity, verdict, x.unit, x.value, y.value, point_words(key), marks))
         alike = {
@@ -375,9 +375,14 @@ def same_board(one: Measurement, other: Measurement) -> bool:
     return uuids[0] is not None and uuids[0] == uuids[1]
 
 
-def gain(joules: Reading) -> float:
-    """The relative error of the sensor's gain in a reading of energy."""
-    return float(joules.details.get("systematic", SYSTEMATIC))
+def shared_error(reading: Reading, apart: bool) -> float:
+    """The relative error that all trials of an energy share: of the sensor's gain, if the other
+    energy is from another board (`apart`), and of the load's phase (`common_error`); 0 for other
+    readings."""
+    if reading.name not in JOULES:
+        return 0.0
+    gain = reading.details.get("systematic", SYSTEMATIC) if apart else 0.0
+    return float(gain + reading.details.get("common_error", 0.0))
 
 
 def gains_in(first: Sequence[Measurement], second: Sequence[Measurement]) -> bool:
@@ -399,7 +404,7 @@ def medians(
     y: Reading,
     level: float,
     points: int,
-    gains: tuple[float, float] = (0.0, 0.0),
+    shared: tuple[float, float] = (0.0, 0.0),
 ) -> Verdict:
     """Compare two medians, of reading `x` from file `a` and `y` from file `b`, by their intervals,
     and return the verdict: they differ if the interval of the ratio excludes 1.
@@ -412,12 +417,14 @@ def medians(
 
     Args:
         points: the number of comparisons whose intervals hold together.
-        gains: for each reading the relative error that all its samples share.
+        shared: for each reading the relative error that all its samples share.
     """
     share = level / (2 * points)
     few = min(len(x.samples), len(y.samples))
     if min(*x.samples, *y.samples, x.value, y.value) <= 0:
         return Verdict(a, b, few, refused="a ratio needs values above zero")
+    if max(shared) >= 1:
+        return Verdict(a, b, few, refused=DOWN_TO_ZERO)
     for name, reading in ((a, x), (b, y)):
         by = disturbed_by(reading.labels)
         if by and reading.unit == "s" and "grade" not in reading.details:
@@ -431,9 +438,9 @@ def medians(
     if None in ends:
         return Verdict(a, b, few, refused=_too_few(x, y, 1 - share))
     (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
-    x_gain, y_gain = gains
-    low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
-    high = y_high / x_low * (1 + x_gain) / (1 - y_gain)
+    x_error, y_error = shared
+    low = y_low / x_high * (1 - x_error) / (1 + y_error)
+    high = y_high / x_low * (1 + x_error) / (1 - y_error)
     differs = not low <= 1 <= high
     ratio = statistics.median(block_medians(y)) / statistics.median(block_medians(x))
     within = "processes" if min(map(processes_in, (x, y))) > 1 else "blocks"

@@ -184,7 +184,10 @@ def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
         words = f"intervals of {confidence:.2%} each, which hold together at {level:.0%}"
         found.append(Note((words,)))
     if QUANTITIES[quantity].unit == "J":
-        said = "ratio: geometric mean over trials in turn; interval: Student's t"
+        said = (
+            "ratio: geometric mean over trials in turn; interval: Student's t, and at least the "
+            "errors that all trials of a candidate may share"
+        )
         found.append(Note((said,)))
     elif any(row.verdict.p is not None for row in rows):
         found.append(Note((TESTED,)))
@@ -211,8 +214,9 @@ def _about(made: Comparison) -> list[Note]:
             where = "" if quantity == "latency" else f"{quantity.replace('_', ' ')} of "
             for label in reading.labels:
                 found.append(Note((f"{where}{name} is {label}",)))
-    labels = [label for r in readings_of(made.records, "latency") for label in r.labels]
-    return found + [Note((said,)) for said in label_meanings(labels)]
+    explained = [r for name in ("latency", "energy") for r in readings_of(made.records, name)]
+    meant = label_meanings(label for reading in explained for label in reading.labels)
+    return found + [Note((sentence,)) for sentence in meant]
 
 
 def _left_out(name: str, details: Mapping[str, Any]) -> list[Note]:

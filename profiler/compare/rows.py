@@ -15,6 +15,7 @@ from typing import Any
 
 from profiler.compare.verdict import LEVEL, Verdict, reasons, verdicts
 from profiler.meters.energy.estimate import PairedEnergy
+from profiler.meters.energy.protocol import DOWN_TO_ZERO
 from profiler.records.grades import disturbed_by, mark_of_all
 from profiler.records.measurement import Measurement, readings_of
 from profiler.records.quantities import COMPARED
@@ -99,11 +100,15 @@ def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
         return []
     rows = []
     for a, b in combinations(found.readings, 2):
+        values = (found.readings[a].value, found.readings[b].value)
+        if max(map(found.common_error, (a, b))) >= 1:
+            verdict = Verdict(a, b, len(found.samples(a)), refused=DOWN_TO_ZERO)
+            rows.append(Row("energy", verdict, "J", *values))
+            continue
         ratio = found.ratio(b, a)
         apart = not ratio.ci_low <= 1 <= ratio.ci_high
         interval = (ratio.value, ratio.ci_low, ratio.ci_high, found.confidence)
         verdict = Verdict(a, b, len(ratio.samples), *interval, differs=apart)
-        values = (found.readings[a].value, found.readings[b].value)
         rows.append(Row("energy", verdict, "J", *values))
     return rows
 

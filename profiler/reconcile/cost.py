@@ -61,8 +61,9 @@ def cost_of(
         else:
             value = readings[each.reading].value
             cost[each.cost_key] = round(value) if each.unit in ("1", "B") else value
-    if "latency_graph" in readings:
-        cost["latency_graph_labels"] = list(readings["latency_graph"].labels)
+    for name in ("latency_graph", "energy"):
+        if name in readings:
+            cost[f"{name}_labels"] = list(readings[name].labels)
     compulsory = theory.moved["compulsory"]
     verdict = why.get("latency_s") or "; ".join(theory.below.values())
     # a call that waits for launches varies with them: the launches are the reason

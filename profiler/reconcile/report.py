@@ -155,7 +155,12 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         title = f"Theory against measurement: {PHASES[phase]}, {common}, {dtype} on {device}"
         costs = [x.rungs["5"] for x in group if x.rungs["5"]["latency_s"] is not None]
         said = processes_words((c["latency_processes"], c["latency_grade"]) for c in costs)
-        said += label_meanings(label for c in costs for label in c["latency_labels"])
+        said += label_meanings(
+            label
+            for x in group
+            for name in ("latency_labels", "energy_labels")
+            for label in x.rungs["5"].get(name, ())
+        )
         notes = (
             *OF_SUMMARY,
             *([OF_GRAPH] * replayed),
@@ -189,17 +194,21 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
         ),
         "memory": cell("peak_memory_bytes", int),
         "unexplained_bytes": cell("unexplained_bytes", signed),
-        "energy": cell("energy_J", lambda value: scaled(value, "J")),
+        "energy": cell("energy_J", lambda value: _labelled(ladder, scaled(value, "J"), "energy")),
         "verdict": _verdict(ladder),
-        "latency_graph_s": cell("latency_graph_s", lambda value: _replayed(ladder, value)),
+        "latency_graph_s": cell(
+            "latency_graph_s", lambda value: _labelled(ladder, scaled(value, "s"), "latency_graph")
+        ),
         **{key: _of_floor(ladder, key) for key in (*FLOOR, "predicted_s")},
     }
 
 
-def _replayed(ladder: Ladder, seconds: float) -> Cell:
-    """The time of a replayed CUDA graph, with its labels as a footnote."""
-    words, labels = scaled(seconds, "s"), ladder.rungs["5"]["latency_graph_labels"]
-    return Marked(words, "replayed: " + ", ".join(labels)) if labels else words
+def _labelled(ladder: Ladder, words: str, name: str) -> Cell:
+    """The words for the time of a replayed CUDA graph ("latency_graph") or for the energy, with the
+    labels of the reading `name` as a footnote."""
+    labels = ladder.rungs["5"][f"{name}_labels"]
+    what = "replayed" if name == "latency_graph" else name
+    return Marked(words, f"{what}: {', '.join(labels)}") if labels else words
 
 
 def _mark(ladder: Ladder) -> str:

@@ -270,7 +270,7 @@ def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
 
 def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
     """Yield a sentence for each label (a doubt about a reading), with the measurements whose
-    readings carry it; then the meanings of the labels of latencies."""
+    readings carry it; then the meanings of the labels of latencies and energies."""
     carried: dict[str, list[str]] = {}
     for m, row in _about(found):
         for name, reading in m.readings.items():
@@ -278,8 +278,8 @@ def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
                 carried.setdefault(f"{name.replace('_', ' ')} {label}", []).append(row)
     for label, rows in carried.items():
         yield f"{label}: {'all' if len(rows) == len(found) > 1 else ', '.join(rows)}"
-    latencies = readings_of(found, "latency")
-    yield from label_meanings(label for reading in latencies for label in reading.labels)
+    explained = [*readings_of(found, "latency"), *readings_of(found, "energy")]
+    yield from label_meanings(label for reading in explained for label in reading.labels)
 
 
 def _contended(found: Sequence[Measurement]) -> Iterator[str]:

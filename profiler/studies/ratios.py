@@ -11,6 +11,7 @@ from costmodel.report.document import Cell
 from profiler.compare.records import medians
 from profiler.compare.rows import BUSY_TIMES
 from profiler.compare.verdict import LEVEL
+from profiler.meters.energy.protocol import DOWN_TO_ZERO
 from profiler.records.measurement import Measurement, readings_of
 from profiler.records.reading import Reading
 from profiler.scaling.series import waits_for_launches
@@ -149,7 +150,7 @@ def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) ->
         return Ratio(refused=why_not([*first, *second], name))
     (a, a_low, a_high), (b, b_low, b_high) = map(mean_and_ends, sides)
     if a_low <= 0 or b_low <= 0:
-        return Ratio(refused="an interval of energy reaches down to zero")
+        return Ratio(refused=DOWN_TO_ZERO)
     return Ratio(b / a, b_low / a_high, b_high / a_low, name)
 
 

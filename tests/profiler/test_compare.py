@@ -27,7 +27,7 @@ from profiler.compare.in_turns import (
     measured,
 )
 from profiler.compare.records import compare_files
-from profiler.compare.report import document
+from profiler.compare.report import document, verdict_words
 from profiler.compare.rows import Comparison, exact
 from profiler.compare.run import in_fresh_process, run
 from profiler.compare.verdict import Rounds, Verdict, rounds_needed
@@ -374,20 +374,31 @@ def test_one_that_fails_while_it_warms_up_is_told(monkeypatch: pytest.MonkeyPatc
         run(attention())
 
 
-def test_energy_takes_turns_too(costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("shared", "said"), [
+    (0.0, "second takes more"), (0.3, "no difference shown"), (1.2, "not compared"),
+])  # fmt: skip
+def test_energy_takes_turns_too(
+    shared: float, said: str, costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials of 1 and 2 J a call, which may share an error: 1.3 J and 2 - 0.6 J lie apart, but not
+    the ratio 2, of an interval from 2 x 0.7^2."""
     costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
     told: dict[str, Any] = {}
 
     def in_turn(calls: Any, **fields: Any) -> PairedEnergy:
         told.update(fields, names=list(calls))
         trials = {name: (1.0 + k, 1.01 + k, 0.99 + k) for k, name in enumerate(calls)}
-        readings = {n: Reading("energy", sum(t) / 3, "J", t) for n, t in trials.items()}
+        details = {"common_error": shared, "labels": ["bursty load"]}
+        readings = {n: Reading("energy", sum(t) / 3, "J", t, details) for n, t in trials.items()}
         return PairedEnergy(readings, fields["limits"].confidence)
 
     monkeypatch.setattr(comparing, "energies_in_turn", in_turn)
     found = run(attention(seed=5))
     (row,) = (row for row in found.rows if row.quantity == "energy")
-    assert row.verdict.differs and row.verdict.ratio == pytest.approx(2.0, rel=1e-3)
+    assert verdict_words(row) == said
+    assert shared > 1 or row.verdict.ratio == pytest.approx(2.0, rel=1e-3)
+    page = printed(document(found), "rich")
+    assert "is bursty load" in page and "power came in bursts" in page
     assert told["names"] == ["self-attention explicit", "self-attention sdpa"]
     assert told["limits"].trials % 2 == 0 and told["limits"].seed == 5
     assert all("energy" in record.readings for record in found.records)

@@ -169,10 +169,12 @@ TRIALS = tuple(1.0 + 0.001 * k for k in range(8))
 """Joules a call, one a trial."""
 
 
-def joules(scale: float, board: str | None, l: int = 8, trials: int = 8) -> Measurement:
+def joules(
+    scale: float, board: str | None, l: int = 8, trials: int = 8, **details: float
+) -> Measurement:
     """A record of energy by a board's sensor, whose gain may be off by 5 %."""
     samples = tuple(scale * each for each in TRIALS[:trials])
-    reading = Reading("energy", samples[0], "J", samples, {"systematic": 0.05})
+    reading = Reading("energy", samples[0], "J", samples, {"systematic": 0.05, **details})
     environment = {"gpu": {"uuid": board} if board else {}}
     return timed(l, readings={"energy": reading}, environment=environment)
 
@@ -192,6 +194,15 @@ def test_energies_of_one_board_are_compared_by_their_trials(tmp_path: Path) -> N
     assert verdict.differs and GAINS not in made.notes
 
 
+def test_an_error_that_trials_share_widens_the_interval(tmp_path: Path) -> None:
+    """Of one board, whose gain cancels."""
+    shaky = joules(1.02, "GPU-1", common_error=0.02)
+    made = energies_of(tmp_path, [joules(1.0, "GPU-1")], [shaky])
+    (verdict,) = (row.verdict for row in made.rows)
+    assert verdict.ci_low == pytest.approx(1.02 / 1.007 / 1.02)
+    assert not verdict.differs
+
+
 @pytest.mark.parametrize("boards", [("GPU-1", "GPU-2"), ("GPU-1", None), (None, None)])
 def test_gains_of_two_boards_widen_the_interval(
     tmp_path: Path, boards: tuple[str | None, str | None]
@@ -204,6 +215,8 @@ def test_gains_of_two_boards_widen_the_interval(
     x, y = (Reading("energy", s, "J", tuple(s * t for t in TRIALS), {}) for s in (1.0, 1.2))
     far = medians("a", "b", x, y, 0.05, 1, (0.05, 0.05))
     assert far.differs
+    unknown = medians("a", "b", x, y, 0.05, 1, (0.0, 1.2))
+    assert unknown.refused == "an interval of energy reaches down to zero"
 
 
 def test_five_trials_of_energy_are_too_few_for_two_files(tmp_path: Path) -> None:

@@ -156,10 +156,13 @@ def test_rates_are_effective_rates() -> None:
 
 
 def test_energy_of_a_busy_device_is_divided_by_its_operations() -> None:
-    readings = {**ATTENTION.readings, "energy": reading("energy", 0.5, "J")}
-    (made,) = ladders_of(structs.replace(ATTENTION, readings=readings))
+    joules = reading("energy", 0.5, "J", labels=["bursty load"])
+    record = structs.replace(ATTENTION, readings={**ATTENTION.readings, "energy": joules})
+    (made,) = ladders_of(record)
     assert made.rungs["5"]["J_per_operation"] == pytest.approx(0.5 / 6432)
-    assert "77.74 µJ" in printing.ladders([made], "rich")
+    text = printing.ladders([made], "rich")
+    assert "77.74 µJ" in text
+    assert "energy: bursty load" in text and "bursty load: power came in bursts" in text
 
 
 @pytest.mark.parametrize(("threads", "beside"), [(1, True), (2, False)])
