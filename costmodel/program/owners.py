@@ -469,8 +469,8 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
     for scale, _ in lower:
         if scale != ONE:
             raise Unsupported(
-                f"only every {scale}-th token triggers work on {array.name}; whole sequences "
-                "(phase training) are derived"
+                f"only every {scale}-th token triggers work on {array.name}, so that the cost of "
+                "one token has no formula; whole sequences (phase training) are derived"
             )
     lows = tuple(low for _, low in lower)
     # an owner exists where no upper bound is below a lower one

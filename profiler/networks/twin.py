@@ -158,7 +158,8 @@ class Twin(nn.Module):
         TwinError: no head, wrong shapes, or sequences longer than the positions."""
         if self.head == "none":
             raise TwinError(
-                f"{self.name} has no head, and so no cross-entropy: call it for its rows"
+                f"{self.name} has no head, and so no cross-entropy: call it for the last "
+                "layer's rows"
             )
         given = self(tokens, source, segments)
         if self.probabilities:

@@ -16,8 +16,9 @@ from profiler.records.schema import Record
 from profiler.records.words import signed_words
 
 EXHAUSTED = (
-    "each cause is the difference between two counts of the equations, with one more switch; the "
-    "last count is rung 2, so the causes explain all of this gap; gap 2-3 is the observed one"
+    "each cause is the difference between two counts of the equations, the second with one more "
+    "rewrite or in another form; the last count is rung 2, so that the causes explain the whole "
+    "gap; gap 2-3 is the measured one"
 )
 """Why the gap 1-2 has no unexplained rest."""
 

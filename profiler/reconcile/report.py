@@ -116,18 +116,21 @@ OF_SUMMARY = (
           "them; --full shows causes and tensors",)),
     Note((MEMORY,)),
 )  # fmt: skip
-OF_FLOOR = Note((
-    "floor: the longest time that one limit alone takes on the board: products, exponentials, "
-    "compulsory bytes, span or launches, whose time is estimated and no lower bound (span unknown: "
-    "the longest of the others, as no span is derived at these sizes); reached: the "
-    "floor as a share of the time, above 100 % where caches hold what the floor moves through "
-    "memory; predicted: the operations that torch dispatches, one after the other, each the "
-    "board's least time of a kernel (by a GPU's datasheet, what is left of a small kernel's launch "
-    "among other kernels) and then the longer of its arithmetic at the board's rates and "
-    "its bytes at the bandwidth of the last cache (beyond the cache, of the memory); matrix "
-    "products of a GPU as in --columns predicted_time; the host's launches and span are left out, "
-    "so predicted may be less than the floor",
-))  # fmt: skip
+OF_FLOOR = (
+    Note(("floor: the longest of the times that products, exponentials, compulsory bytes, span and "
+          "launches each take alone on the board; the time of launches is an estimate, no lower "
+          "bound; span unknown: the floor is the longest of the other times, as no span is derived "
+          "at these sizes",)),
+    Note(("reached: the floor as a share of the time; above 100 % where caches hold what the floor "
+          "moves through memory",)),
+    Note(("predicted: the time of the operations that torch dispatches, one after the other; each "
+          "takes the board's least time of a kernel (by a GPU's datasheet, the part of a small "
+          "kernel's launch that remains among other kernels), then the longer of its arithmetic at "
+          "the board's rates and its bytes at the bandwidth of the last cache, beyond the cache of "
+          "the memory; a GPU's products of matrices are predicted as in --columns predicted_time; "
+          "the host's launches and the span are left out, so that predicted may be less than the "
+          "floor",)),
+)  # fmt: skip
 OF_GRAPH = Note((
     "replayed: the call as a CUDA graph, without the host's work for each launch",
 ))  # fmt: skip
@@ -164,7 +167,7 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         notes = (
             *OF_SUMMARY,
             *([OF_GRAPH] * replayed),
-            *([OF_FLOOR] * on),
+            *(OF_FLOOR * on),
             *(Note((each,)) for each in said),
         )
         yield Table(title, tuple(shown), tuple(rows), notes)

@@ -525,7 +525,7 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),
     "no head": (
         lambda: twin(small("bert-base")).loss(drawn((1, 3), 11), drawn((1, 3), 11)),
-        "bert-base has no head, and so no cross-entropy: call it for its rows",
+        "bert-base has no head, and so no cross-entropy: call it for the last layer's rows",
     ),
     "implementation": (
         lambda: twin(small("gpt-2"), implementation="spda"),
