@@ -1,13 +1,18 @@
-"""How does a test load NVIDIA's binding with a simulated library?"""
+"""How does a test load NVIDIA's binding with a simulated library, and prove equations that stand in
+several files once?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from re import MULTILINE, split
 
 import pynvml  # type: ignore[import-untyped]  # no stubs
 import pytest
 
+from costmodel.language.equations import Mixer
+from costmodel.proofs.check import Proof, prove
+from profiler.proofs import equality
 from tests.conftest import nobody_else
 from tests.nvml.board import Simulated, built, opened
 
@@ -48,3 +53,32 @@ def board(boards: Callable[..., list[Simulated]]) -> Simulated:
     found.counter()
     found.instant()
     return found
+
+
+PROVEN: dict[str, list[Proof]] = {}
+"""Equations as a file writes them -> their proofs."""
+
+
+@pytest.fixture
+def proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a user's that differ in their modules alone have the proofs of one of them about
+    their equations: the tests are about the proofs of modules."""
+
+    def once(mixer: Mixer) -> list[Proof]:
+        written = equations_of(mixer)
+        if written not in PROVEN:
+            PROVEN[written] = prove(mixer)
+        return PROVEN[written]
+
+    monkeypatch.setattr(equality, "prove", once)
+
+
+def equations_of(mixer: Mixer) -> str:
+    """A mixer's file up to its first module, which comes after all equations, or the whole file;
+    the name of a built-in mixer."""
+    path = Path(mixer.origin.rpartition(":")[0])
+    if not path.is_file():
+        return mixer.name
+    text = path.read_text(encoding="utf-8").replace(mixer.name, "NAME")
+    before, *rest = split("^(?:@|class )", text, maxsplit=1, flags=MULTILINE)
+    return text if ".form(" in "".join(rest) else before

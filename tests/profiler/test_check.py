@@ -32,6 +32,8 @@ from profiler.proofs.trial import Subject, Trial
 from tests.printing import printed
 from tests.user_mixers import PLAIN, Change, written
 
+pytestmark = pytest.mark.usefixtures("proven_once")
+
 EQUATIONS_HOLD = {
     "well formed": True,
     "direct: causality equals execution": True,

@@ -18,6 +18,8 @@ from profiler.proofs.equality import dispatched_equals, prove_mixer, state_equal
 from tests.profiler.test_check import EQUATIONS_HOLD, MODULE, STATE, STEP, WORK, checked, verdicts
 from tests.user_mixers import Change, written
 
+pytestmark = pytest.mark.usefixtures("proven_once")
+
 WORKS_OTHERWISE: dict[str, tuple[tuple[Change, ...], str]] = {
     "adds-nothing": (
         (("return s @ self.W_out", "return s @ self.W_out + 0"),),
