@@ -48,9 +48,10 @@ MEANT: Mapping[str, str] = {
     UNSTEADY: "the energies of the trials differ by 2 % or more (relative standard deviation): the "
     "interval is as wide as the trials say",
     BURSTY: "power came in bursts: the interval spans what the ends of a window may have cut off "
-    "and, where trials differ, what the second sensor saw; an energy counter that looks at a part "
-    "of the time, in step with the load, may miss the same bursts in every trial: the record's "
-    "check_gap then says by how much the second sensor differs",
+    "and, where trials differ, every trial and what the second sensor saw; bursts longer than a "
+    "window need a longer --energy-window; an energy counter that looks at a part of the time, in "
+    "step with the load, may miss the same bursts in every trial: the record's check_gap then says "
+    "by how much the second sensor differs",
 }
 """Label -> the meaning for a reading, for the labels that need an explanation."""
 ROUGHLY = 3

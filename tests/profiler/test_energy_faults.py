@@ -278,6 +278,10 @@ def test_aliasing_with_the_sampler_is_measured_and_labelled(board: Simulated) ->
         assert labels(found) >= {"unsteady", "bursty load"}
         hits += found.details["ci_low"] <= load.call_J <= found.details["ci_high"]
     assert hits >= 7
+    board.fault(ENERGY, 3)  # the power reading alone: the interval spans all of its trials
+    alone = read(estimated(board, load, window_s=2.0, idle_s=1.0))
+    farthest = max(abs(sample / alone.value - 1) for sample in alone.samples)
+    assert alone.details["common_error"] == pytest.approx(farthest, rel=1e-3)
 
 
 def test_bursts_that_the_counter_bears_are_labelled(board: Simulated) -> None:

@@ -208,15 +208,16 @@ def common_error(trials: Sequence[Trial], across: float, limits: EnergyLimits) -
 
     A window that begins and ends anywhere in a load of bursts holds more or less than the mean
     energy by at most the range by which the energy since the start strays from a straight line. If
-    bursts make the trials differ, the counter sees a part of the time; the second sensor sees
-    another part, and the error is at least its largest distance in any trial.
+    bursts make the trials differ, the counter sees a part of the time, and the second sensor sees
+    another part: the error is the largest distance of either sensor from the mean in any trial.
     """
     stretches = [trial.window.stretch for trial in trials]
     found = statistics.fmean(max(each.stray, each.edge_error) for each in stretches)
     if across < limits.accept or not bursty(trials, across, limits):
         return found
-    mean_W = statistics.fmean(each.power_W for each in stretches)
-    return max(found, *(abs(check / mean_W - 1) for check in [mean_W, *checks_of(trials)]))
+    powers_W = [each.power_W for each in stretches]
+    mean_W = statistics.fmean(powers_W)
+    return max(found, *(abs(each / mean_W - 1) for each in (*powers_W, *checks_of(trials))))
 
 
 def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
