@@ -60,7 +60,7 @@ from profiler.proofs.cases import (
     write_in_words,
 )
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
-from profiler.proofs.remedies import dispatched, rewrites_meant
+from profiler.proofs.remedies import UNEXPLAINED, dispatched, rewrites_meant
 from profiler.proofs.room import tensors_held
 from profiler.proofs.trial import row_apart
 from profiler.records.reading import reason_of
@@ -344,14 +344,14 @@ def _step_or_forward(
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:
     """Make the proof that `forward` and, if `step`, the step at every token dispatch the operations
     that the equations count under the implementation's description (the form and rewrites that its
-    @implementation names). A failure names the rewrites with which the description would agree, if
-    there are any."""
+    @implementation names). A failure names the rewrites with which the description would agree, or
+    what the nearest ones leave."""
     proof = _dispatched_as_described(mixer, implementation, step)
     if proof.passed is not False:
         return proof
-    remedy = rewrites_meant(mixer, implementation, step=step)
-    if not remedy and proof.detail.endswith("@implementation"):
-        remedy = "; no rewrites that were tried explain the difference"
+    remedy = rewrites_meant(mixer, implementation, step=step) or UNEXPLAINED
+    if remedy.startswith(UNEXPLAINED) and not proof.detail.endswith("@implementation"):
+        remedy = ""  # the equations are to be corrected, not the description
     return replace(proof, detail=f"{proof.detail}{remedy}")
 
 

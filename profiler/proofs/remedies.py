@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, product
@@ -21,9 +21,9 @@ from costmodel.program.conventions import (
     in_order,
     of_sequences,
 )
-from costmodel.proofs.tried_sizes import module_sizes
+from costmodel.proofs.tried_sizes import module_sizes, words
 from costmodel.symbolic.piecewise import Exact
-from profiler.counting.dispatch import DispatchCounts, count_dispatch
+from profiler.counting.dispatch import MATRICES, DispatchCounts, count_dispatch
 from profiler.counting.operations import Classes
 from profiler.modules.described import (
     by_class,
@@ -32,13 +32,14 @@ from profiler.modules.described import (
     description_of,
     dispatched_classes,
     executed_counts,
+    sum_classes,
 )
 from profiler.modules.registry import Implementation
 from profiler.proofs.cases import BATCH, ModuleCase, case
 
 Names = tuple[str, ...]
 
-BLOCKS: Sequence[Names] = [(f"{IN_BLOCKS}{2**k}",) for k in range(1, 7)]
+BLOCKS: Sequence[Names] = [(f"{IN_BLOCKS}{rows}",) for rows in (*range(2, 17), 32, 64)]
 """Masked pairs in blocks of 2 to 64 rows: one of them is tried, with about the operations that the
 module dispatches."""
 
@@ -49,6 +50,8 @@ GROUPS: Sequence[Sequence[Names]] = (
 )
 """The rewrites that may change the operations of a forward pass, in groups of which a description
 makes one choice each: of scales one, and paddings with "dense"."""
+
+UNEXPLAINED = "; no rewrites that were tried explain the difference"
 
 MOST = 96
 """The largest number of combinations of rewrites that are tried for a phase."""
@@ -70,8 +73,9 @@ def rewrites_meant(mixer: Mixer, implementation: Implementation, *, step: bool) 
     """A phrase `; rewrites=('dense',) explains the whole difference`: the options of
     @implementation under which the equations count what `forward` and, if `step`, the step dispatch
     at all small sizes. Tried are the combinations of rewrites that change the counts, first those
-    that change the fewest choices of the description. "" if none explains the difference, the
-    module fails, or an operation has no counting rule."""
+    that change the fewest choices of the description. If none explains the difference, the phrase
+    says so, with what the nearest combination leaves. "" if the module fails, or an operation has
+    no counting rule."""
     forward, own = implementation.rewrites, implementation.step_rewrites
     follows = own == _of_steps(forward)
     try:
@@ -82,7 +86,8 @@ def rewrites_meant(mixer: Mixer, implementation: Implementation, *, step: bool) 
         return ""
     if not whole.known or (steps and not steps.known):
         return ""
-    right = [names for names in whole.near(forward)[:MOST] if whole.explained(names)]
+    tried = whole.near(forward)[:MOST]
+    right = [names for names in tried if whole.explained(names)]
     for names in right:
         if not steps or steps.explained(_of_steps(names) if follows else own):
             return f"; rewrites={names} explains the whole difference"
@@ -91,7 +96,37 @@ def rewrites_meant(mixer: Mixer, implementation: Implementation, *, step: bool) 
             if steps.explained(names):
                 first = "" if whole.explained(forward) else f"rewrites={right[0]}, "
                 return f"; {first}step_rewrites={names} explains the whole difference"
-    return ""
+    if right:
+        return _left(steps, map(_of_steps, steps.near(own)[:MOST]), own, "step") if steps else ""
+    return _left(whole, tried, forward, "forward")
+
+
+def _left(calls: _Calls, tried: Iterable[Names], own: Names, called: str) -> str:
+    """A phrase that no rewrites explain what the calls of `called` (forward or step) dispatch: with
+    the nearest ones of `tried` that scale as the description's `own` do, what the largest call
+    dispatches more or fewer, by class; more, with the operations of torch that have the class."""
+    scaled = [names for names in tried if {*SCALES} & {*names} == {*SCALES} & {*own}]
+    rewrites = min(scaled or [own], key=lambda names: sum(calls.apart(names).values()))
+    try:
+        at, by_op, left = calls.last(rewrites)
+    except (ConventionError, Unsupported, Unanswered):
+        return ""
+
+    def having(name: str) -> str:
+        """The operations with the class; matrix products only where no others have it."""
+        found = sorted(op for op, classes in by_op.items() if classes.get(name))
+        return ", ".join([op for op in found if op not in MATRICES] or found)
+
+    more = ", ".join(f"{n:,} {name} (in {having(name)})" for name, n in left.items() if n > 0)
+    fewer = ", ".join(f"{-n:,} {name}" for name, n in left.items() if n < 0)
+    apart = " and ".join([f"{more} more"] * bool(more) + [f"{fewer} fewer"] * bool(fewer))
+    option = "step_" * (called == "step")
+    with_ = f"with {option}rewrites={rewrites}, " if rewrites != own else ""
+    return (
+        f"{UNEXPLAINED}. The results equal the equations': the operations alone differ, and {with_}"
+        f"{called} at {words(at)} dispatches {apart}. If they are meant, a form with the same "
+        f"operations, named by {option}form=, explains them"
+    )
 
 
 def _of_steps(rewrites: Names) -> Names:
@@ -108,12 +143,16 @@ class _Calls:
         """Call the module in the phase at all small sizes, and count what it dispatches; raises
         whatever the module raises."""
         self.known = True
-        self._found: list[tuple[dict[str, int], frozenset[str], Classes]] = []
+        self._found: list[tuple[dict[str, int], Mapping[str, Classes], Classes]] = []
         for sizes in module_sizes(mixer):
             for t, call in dispatched(case(mixer, implementation, sizes), phase):
                 at = dict(sizes) | {"b": BATCH} | ({"t": t} if t else {})
                 classes = dispatched_classes(call.operations.to_json())
-                self._found.append((at, frozenset(call.by_op), classes))
+                by_op = {
+                    name: dispatched_classes(op.operations.to_json())
+                    for name, op in call.by_op.items()
+                }
+                self._found.append((at, by_op, classes))
                 self.known &= call.complete
 
         @cache
@@ -127,8 +166,8 @@ class _Calls:
     def gaps(self, names: Names) -> Iterator[Classes]:
         """Yield, for each call, the dispatched operations less those that the equations count under
         the rewrites `names`, by class. Raises ConventionError, Unsupported, Unanswered."""
-        for at, operations, classes in self._found:
-            yield class_differences(classes, classes_at(self._counts(names, operations), at))
+        for at, by_op, classes in self._found:
+            yield class_differences(classes, classes_at(self._counts(names, frozenset(by_op)), at))
 
     def explained(self, names: Names) -> bool:
         """Whether the equations count under these rewrites what every call dispatches."""
@@ -136,6 +175,20 @@ class _Calls:
             return not any(self.gaps(names))
         except (ConventionError, Unsupported, Unanswered):
             return False
+
+    def apart(self, names: Names) -> Mapping[str, float]:
+        """Class -> how many operations the calls and the equations under these rewrites are apart;
+        infinitely many if the equations cannot be counted."""
+        try:
+            return sum_classes({x: abs(n) for x, n in gap.items()} for gap in self.gaps(names))
+        except (ConventionError, Unsupported, Unanswered):
+            return {"": inf}
+
+    def last(self, names: Names) -> tuple[Mapping[str, int], Mapping[str, Classes], Classes]:
+        """(the sizes, the operations of each operation of torch, the gap under these rewrites) of
+        the call at the largest sizes."""
+        at, by_op, _ = self._found[-1]
+        return at, by_op, [*self.gaps(names)][-1]
 
     def near(self, names: Names) -> list[Names]:
         """The combinations of rewrites that differ in what they count, first those with the most
@@ -158,15 +211,21 @@ class _Calls:
 
         def apart(block: Names) -> tuple[float, float]:
             """How far a block is from what is dispatched: in exponentials, one for each pair of a
-            softmax, then in all operations."""
-            try:
-                found = [*self.gaps(with_choice(0, block))]
-            except (ConventionError, Unsupported, Unanswered):
+            softmax, or in multiplications of matrix products, whichever is nearer; then in all
+            operations."""
+            found = self.apart(with_choice(0, block))
+            if inf in found.values():
                 return inf, inf
-            return (
-                sum(abs(gap.get("exp", 0)) for gap in found),
-                sum(abs(number) for gap in found for number in gap.values()),
+            products = sum(
+                abs(
+                    gap.get("mul", 0)
+                    - sum(n.get("mul", 0) for op, n in by_op.items() if op not in MATRICES)
+                )
+                for gap, (_, by_op, _) in zip(
+                    self.gaps(with_choice(0, block)), self._found, strict=True
+                )
             )
+            return min(found.get("exp", 0), products), sum(found.values())
 
         nearest = min(BLOCKS, key=apart)
         groups = [
