@@ -232,9 +232,9 @@ def student(free: int) -> float:
     >>> round(student(2), 3)
     4.303
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    return float(t.ppf(0.975, free))
+    return float(stdtrit(free, 0.975))
 
 
 def power_of(
