@@ -20,11 +20,14 @@ import costmodel as cm
 from costmodel import Mixer, Unanswered
 from costmodel.errors import SizeError
 from costmodel.program.conventions import Convention
-from costmodel.questions import kept
+from costmodel.questions import activations, count, kept, peak, question, traffic
 from costmodel.questions.count import counted
-from costmodel.questions.question import EVERY, Answers
+from costmodel.questions.question import EVERY, Answers, answers
 from costmodel.questions.state import state_of
 from profiler.modules import registry
+from profiler.modules.described import Described
+from profiler.reconcile.derived import Executed
+from profiler.reconcile.live_sets import live_sets
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,7 +51,7 @@ def filled(file: Path) -> None:
     kept.keep_in(file)
 
 
-def refuse(about: Answers) -> object:
+def refuse(*about: object) -> object:
     raise AssertionError("derived again")
 
 
@@ -80,6 +83,29 @@ def test_other_sources_have_other_answers(file: Path, monkeypatch: pytest.Monkey
     kept.keep_in(file)
     with pytest.raises(AssertionError, match="derived again"):
         ask(cm.mixer("she")).derived(named(counted), lambda: refuse(ask(cm.mixer("she"))))
+
+
+@pytest.mark.parametrize("phase", ["training", "training-step"])
+def test_what_reconcile_asks_of_equations_is_kept(
+    phase: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixer = cm.mixer("she")
+    does = Described(mixer.default_form, ("quotient-gradient",) * (phase != "training"))
+
+    def asked() -> list[object]:
+        answers.cache_clear()
+        live_sets.cache_clear()
+        of = Executed(mixer, does, phase, "cpu", ())
+        found: list[object] = [of.counted, of.moved, of.live_sets]
+        return [*found, of.activations if phase == "training-step" else of.contractions]
+
+    kept.keep_in(file)
+    first = asked()
+    kept.write()
+    kept.keep_in(file)
+    for module in (activations, count, peak, question, traffic):
+        monkeypatch.setattr(module, "system_of", refuse)
+    assert asked() == first
 
 
 def test_descriptions_of_modules_on_disk_need_no_torch(

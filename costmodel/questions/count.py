@@ -20,7 +20,7 @@ from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, require_counted, with_once
 from costmodel.questions.counting.empty_sums import empty_sums
-from costmodel.questions.counting.peers import added, summed
+from costmodel.questions.counting.peers import Contraction, added, contraction_counts, summed
 from costmodel.questions.question import (
     BATCH,
     PLAIN,
@@ -99,6 +99,11 @@ def _of_parts(shares: Sequence[Share[Counts]]) -> Counts:
 def counted(about: Answers) -> Counts:
     """The `Counts` of one form, phase and convention."""
     return count(about.mixer, about.phase, about.form, about.convention)
+
+
+def contracted(about: Answers) -> Mapping[str, Contraction]:
+    """Array -> its contraction, as `contraction_counts` gives them, of one form and phase."""
+    return contraction_counts(about.system, about.phase)
 
 
 def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:

@@ -17,13 +17,14 @@ from costmodel.program.conventions import (
     OF_GRADIENTS,
     PADDINGS,
     REWRITES,
+    convention,
     in_order,
     of_sequences,
 )
-from costmodel.program.phases import TRAINING_STEP
-from costmodel.questions.count import count
+from costmodel.program.phases import TRAINING_STEP, phase_name
+from costmodel.questions.count import counted
 from costmodel.questions.counting.counts import Counts
-from costmodel.questions.question import BATCH
+from costmodel.questions.question import BATCH, Answers, answers
 from costmodel.symbolic.piecewise import Exact
 from profiler.counting.operations import Classes
 from profiler.counting.rules import nominal
@@ -167,7 +168,12 @@ def class_differences(larger: Classes, smaller: Classes) -> Classes:
 
 def executed_counts(mixer: Mixer, described: Described, phase: str) -> Counts:
     """The counts of the equations in the form and under the rewrites of a description."""
-    return count(mixer, phase, described.form, ("strict", *described.rewrites))
+    return answers_about(mixer, described.form, phase, described.rewrites).of(counted)
+
+
+def answers_about(mixer: Mixer, form: str, phase: str, rewrites: Collection[str] = ()) -> Answers:
+    """The answers about a form in a phase under rewrites, which stay in the cache on disk."""
+    return answers(mixer, form, phase_name(phase), convention(("strict", *rewrites)))
 
 
 def executed_classes(

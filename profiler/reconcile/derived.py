@@ -16,16 +16,18 @@ from costmodel.language.equations import Mixer, System
 from costmodel.program.conventions import FUSED_ATTENTION, PEERS, Peer
 from costmodel.program.element_types import element_bytes
 from costmodel.program.phases import TRAINING_STEP, phase_name
-from costmodel.questions.activations import activations
-from costmodel.questions.counting.peers import Contraction, contraction_counts
+from costmodel.questions.activations import activations_of
+from costmodel.questions.count import contracted
+from costmodel.questions.counting.peers import Contraction
 from costmodel.questions.question import BATCH
 from costmodel.questions.subject import system_of
-from costmodel.questions.traffic import traffic
+from costmodel.questions.traffic import traffic_of
 from costmodel.symbolic.piecewise import Exact
 from profiler.counting.operations import Classes
 from profiler.counting.rules import nominal
 from profiler.modules.described import (
     Described,
+    answers_about,
     by_class,
     class_differences,
     classes_at,
@@ -190,22 +192,23 @@ class Executed:
         return self._contractions(("dense", *self.does.rewrites))
 
     def _contractions(self, rewrites: tuple[str, ...]) -> Mapping[str, Contracted]:
-        system = system_of(self.mixer, self.does.form, rewrites, self.phase)
-        found = contraction_counts(system, self.phase)
+        about = answers_about(self.mixer, self.does.form, self.phase, rewrites)
+        found = about.of(contracted)
         return {name: Contracted.of(part) for name, part in found.items()}
 
     @cached_property
     def moved(self) -> Mapping[str, Exact]:
         """`compulsory` and `unfused` -> the entries moved for b sequences."""
-        found = traffic(self.mixer, self.phase, self.does.form)
+        found = answers_about(self.mixer, self.does.form, self.phase).of(traffic_of)
         return {"compulsory": found.compulsory.exact, "unfused": found.unfused.exact}
 
     @cached_property
     def activations(self) -> Exact | str:
         """The entries kept for the backward pass for b sequences, or why they are unknown."""
         try:
-            rewrites = ("strict", *held_rewrites(self.does))
-            found = activations(self.mixer, self.does.form, rewrites)
+            rewrites = held_rewrites(self.does)
+            about = answers_about(self.mixer, self.does.form, self.phase, rewrites)
+            found = about.of(activations_of)
             return found.each * BATCH + found.alone
         except (Unsupported, Unanswered) as error:
             return str(error)

@@ -7,11 +7,11 @@ from functools import lru_cache
 
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
-from costmodel.questions.peak import peak, there_before
+from costmodel.questions.peak import peak_of, there_before
 from costmodel.questions.question import BATCH
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
-from profiler.modules.described import Described, held_rewrites
+from profiler.modules.described import Described, answers_about, held_rewrites
 
 APART = {
     "inference": "the memory of one new token is its state and one row: ask for the state",
@@ -33,7 +33,7 @@ def live_sets(mixer: Mixer, does: Described, phase: str) -> tuple[Exact, ...]:
     """
     if reason := APART.get(phase):
         raise Unanswered(reason)
-    found = peak(mixer, phase, does.form, ("strict", *held_rewrites(does)))
+    found = answers_about(mixer, does.form, phase, held_rewrites(does)).of(peak_of)
     # a moment holds `each` elements per sequence, and `once` that all sequences share
     other = Exact.of(found.gradients) - Exact.of(there_before(mixer, phase) * BATCH)
     return tuple(moment.each * BATCH + moment.once + other for moment in found.moments)

@@ -35,10 +35,11 @@ from costmodel.program.element_types import BYTES, Dtypes
 from costmodel.program.phases import phase_name
 from costmodel.questions.question import BATCH, Case, answers
 from costmodel.questions.subject import system_of
-from costmodel.questions.traffic import traffic
+from costmodel.questions.traffic import traffic_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from profiler.hardware.result import COLD, IN_SEQUENCE, MOVED
+from profiler.modules.described import answers_about
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import LATENCIES
 from profiler.records.words import scaled
@@ -143,7 +144,8 @@ def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
 def _moved(mixer: Mixer, form: str, phase: str) -> Exact:
     """The fewest elements that a call moves, for b sequences."""
     tables = [array for array in mixer.arrays.values() if array.role == "buffer"]
-    return traffic(mixer, phase, form).least.exact - elements_of(tables, tables)
+    found = answers_about(mixer, form, phase).of(traffic_of)
+    return found.least.exact - elements_of(tables, tables)
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:

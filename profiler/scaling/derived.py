@@ -15,12 +15,16 @@ from functools import cached_property
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.program.conventions import convention
 from costmodel.program.element_types import element_bytes
-from costmodel.questions.traffic import Elements, traffic
+from costmodel.questions.traffic import Elements, traffic_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly
-from profiler.modules.described import Described, description_of, executed_counts
+from profiler.modules.described import (
+    Described,
+    answers_about,
+    description_of,
+    executed_counts,
+)
 from profiler.reconcile.live_sets import live_set
 from profiler.run.in_record import candidate_in_record
 from profiler.scaling.series import Series
@@ -164,8 +168,8 @@ def moved_bytes(which: str) -> Derive:
     def bytes_(of: ExecutedMixer) -> Exact:
         """The bytes that one call moves in the way `which`, as a formula. By the convention
         "strict" nothing outside a mask is counted."""
-        rules = convention(("strict", *of.does.rewrites))
-        elements: Elements = getattr(traffic(of.mixer, of.phase, of.does.form, rules), which)
+        about = answers_about(of.mixer, of.does.form, of.phase, of.does.rewrites)
+        elements: Elements = getattr(about.of(traffic_of), which)
         total = Exact()
         for kind, number in elements.kinds.items():
             total = total + number * (1 if kind == "weights" else of.sizes["b"])
