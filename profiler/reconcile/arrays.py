@@ -8,9 +8,9 @@ since a module that loops over an axis holds one slice. If several arrays fit, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -23,6 +23,7 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from profiler.meters.memory.listed import COPY, WORKSPACE, extents_of
 from profiler.reconcile.levels import ListedTensor
+from profiler.records.reading import Objects
 
 DENSE = "dense"
 PART_OF = "part of "
@@ -30,7 +31,7 @@ PART_OF = "part of "
 Extents = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arrays:
     """The arrays of a system of equations at some sizes."""
 
@@ -171,6 +172,21 @@ def entries_of(system: System, array: Array) -> Exact:
     """The number of entries that the equations define of an array, for b sequences."""
     number = entries_held(system, array)
     return number if held_once(system, array) else number * BATCH
+
+
+def listed_tensors(
+    rows: Sequence[Mapping[str, Any]], arrays: Arrays | None
+) -> tuple[ListedTensor, ...]:
+    """A `ListedTensor` for each row of a record's list of live tensors. Records with one list and
+    one `arrays`, such as the rounds of a sweep, share the answer."""
+    if isinstance(rows, Objects):
+        return _listed_again(rows, arrays)
+    return tuple(listed_tensor(row, arrays) for row in rows)
+
+
+@lru_cache(maxsize=64)
+def _listed_again(rows: Objects, arrays: Arrays | None) -> tuple[ListedTensor, ...]:
+    return tuple(listed_tensor(row, arrays) for row in rows)
 
 
 def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor:

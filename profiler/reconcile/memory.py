@@ -3,7 +3,7 @@ bytes kept for the backward pass and for the bytes held at the peak."""
 
 from __future__ import annotations
 
-from profiler.reconcile.arrays import listed_tensor
+from profiler.reconcile.arrays import listed_tensors
 from profiler.reconcile.derived import Derived, Held
 from profiler.reconcile.levels import HeldMemory
 from profiler.records.measurement import Measurement
@@ -42,7 +42,7 @@ def held_memory(measurement: Measurement, held: Held, listed: str, total: str) -
     if lists is None or "tensors" not in lists.details:
         why = NO_LIST if lists is not None else measurement.reasons.get(listed, NO_LIST)
         return HeldMemory(held.bytes, measured, reason=reason or why)
-    rows = tuple(listed_tensor(row, held.arrays) for row in lists.details["tensors"])
+    rows = listed_tensors(lists.details["tensors"], held.arrays)
     beside = (lists.details["rounding"], lists.details["released"], round(lists.value))
     return HeldMemory(held.bytes, measured, rows, *beside, reason)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from costmodel.errors import TOO_LITTLE, shortened, text_of
@@ -100,13 +102,33 @@ class Reading(Record, frozen=True):
 
 def compact(reading: Reading, without: Collection[str]) -> Reading:
     """The reading with its samples, and each list of numbers in its details, as arrays, which take
-    a quarter of the memory of tuples and lists. The details `without` are left out."""
+    a quarter of the memory of tuples and lists. The details `without`, and those that the schema
+    lacks, which no command reads, are left out."""
     details = {
         x: packed(value) if type(value) in PACKED else value
         for x, value in reading.details.items()
-        if x not in without
+        if x in Details.__annotations__ and x not in without
     }
     return replace(reading, samples=packed(reading.samples), details=details)
+
+
+@dataclass(frozen=True, slots=True)
+class Objects(Sequence[Any]):
+    """A list of JSON objects in a quarter of its memory: as text, decoded at each access."""
+
+    text: bytes
+    """The list in JSON."""
+    number: int
+    """How many objects the list has."""
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, place: Any) -> Any:
+        return msgspec.json.decode(self.text)[place]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(msgspec.json.decode(self.text))
 
 
 PACKED = (str, list, tuple)
@@ -114,11 +136,13 @@ PACKED = (str, list, tuple)
 
 
 def packed(values: Any) -> Any:
-    """A list or tuple of at least four floats, or as many integers, as an array; of equal texts
-    one; any other value unchanged.
+    """A list or tuple of at least four floats, or as many integers, as an array; of as many objects
+    as `Objects`; of equal texts one; any other value unchanged.
 
     >>> packed((0.5, 1.0, 2.0, 3.0)), packed([1, 2, 3, 4]), packed([0.5, 1, 2, 3])
     (array('d', [0.5, 1.0, 2.0, 3.0]), array('q', [1, 2, 3, 4]), [0.5, 1, 2, 3])
+    >>> packed([{"bytes": 4}] * 4)[1:3]
+    [{'bytes': 4}, {'bytes': 4}]
     """
     kind = type(values)
     if kind is str:
@@ -126,6 +150,8 @@ def packed(values: Any) -> Any:
     if (kind is not list and kind is not tuple) or len(values) < 4:
         return values
     kinds = {*map(type, values)}
+    if kinds == {dict}:
+        return Objects(msgspec.json.encode(values), len(values))
     return (
         array("d", values) if kinds == {float} else array("q", values) if kinds == {int} else values
     )

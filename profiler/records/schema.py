@@ -62,16 +62,20 @@ class Details(TypedDict, total=False):
     """How a reading was obtained."""
 
     agree: bool
+    allocated: Amount
+    alone_s: list[Amount]
     block: Size
     blocks: list[Size]
     candidate: Name
     ci_high: Number | None
     ci_low: Number | None
     ci_missing: Text
+    common_error: Amount
     comparison: Name
     confidence: Amount
     disturbances: list[Text]
     grade: Literal["quiet", "busy"]
+    graph_gain: Amount
     idle_W: Amount
     labels: list[Text]
     launch_bound: bool
@@ -83,6 +87,7 @@ class Details(TypedDict, total=False):
     p20: Amount
     p80: Amount
     processes: list[dict[str, Any]]
+    processor_s: Amount | None
     released: Count
     rounding: Count
     sampled_s: Amount

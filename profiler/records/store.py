@@ -241,7 +241,7 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-ALIKE = ("environment", "reasons", "counts")
+ALIKE = ("reasons", "counts")
 """Fields that many records of a file share: equal texts of a field become one value in memory."""
 
 

@@ -19,7 +19,7 @@ def recorded(
 ) -> tuple[list[Measurement], list[str]]:
     """Read the records of results files, joined over the processes of each file, and a sentence for
     each line that is no record. Numbers are kept in arrays; details of readings, counters and facts
-    of the environment that `without` names are left out.
+    of the environment that `without` names are left out, and details that the schema lacks.
 
     Failures of points that were measured, or failed again later, in the same file are left out,
     unless `every`. A record that occurs more than once, in any file, counts once. `tell` receives

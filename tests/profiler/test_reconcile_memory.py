@@ -82,6 +82,15 @@ def of(mixer: str, name: str, phase: str, dtype: str = "fp32") -> dict[str, Held
     return held(recorded(chosen, phase, dtype), chosen)
 
 
+def test_rounds_with_one_list_share_its_tensors() -> None:
+    chosen, mixer = implementations("self-attention")["explicit"], cm.mixer("self-attention")
+    record = recorded(chosen, "training")
+    rounds = [Measurement.from_json(record.to_json()).compact(()) for _ in range(2)]
+    one, two = (memory(each, derived(each, mixer, chosen))["peak"].listed for each in rounds)
+    assert one is two
+    assert one == held(record, chosen)["peak"].listed
+
+
 def lines(found: HeldMemory) -> list[tuple[str, str, str, int]]:
     """Operation, arrays, cause and bytes of each tensor; they add up to what was measured."""
     assert found.listed is not None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import profiler
 from costmodel.data import data_dir
 from costmodel.networks.presets import presets
 from profiler.reconcile.ladder import ladders
 from profiler.records.grades import GRAPH_GAIN
+from profiler.records.schema import Details
 from profiler.run.caveats import idleness, variation
 from profiler.sweep.recorded import recorded
 from tests.recorded import RUNS
@@ -25,6 +28,8 @@ def test_a_recorded_run_replays(path: Path) -> None:
         assert record.environment["revision"]
         assert record.device.startswith("cuda") or path == RUNS
         assert len(record.readings["latency"].samples) == record.readings["latency"].details["n"]
+        kept = {name for reading in record.readings.values() for name in reading.details}
+        assert kept <= Details.__annotations__.keys()
     of_mixers = [record for record in records if record.mixer not in presets()]
     found, unknown = ladders(of_mixers)
     assert unknown == []
@@ -44,3 +49,18 @@ def test_a_call_as_long_as_its_graph_is_not_bound_by_launches() -> None:
         if not bound[-1]:
             assert "other programs" not in variation(record)
     assert 0 < sum(bound) < len(bound)
+
+
+LIVE = ("meters/", "doctor/", "host/board_file.py", "sweep/session.py", "compare/in_turns.py")
+"""Files that read details of measurements in progress alone, not of records."""
+
+
+def test_every_detail_that_is_read_of_records_is_in_the_schema() -> None:
+    """Commands hold no other details of records."""
+    root = Path(profiler.__file__).parent
+    files = {file.relative_to(root).as_posix(): file for file in root.rglob("*.py")}
+    of_records = [file for name, file in files.items() if not name.startswith(LIVE)]
+    read = re.compile(r'\bdetails(?:\.get\(|\[)"(\w+)"')
+    found = {name for file in of_records for name in read.findall(file.read_text("utf-8"))}
+    assert len(found) > 20
+    assert found <= Details.__annotations__.keys()

@@ -247,6 +247,7 @@ def test_wrong_fields_are_named(changes: dict[str, object], problem: str) -> Non
             ".details: the value 0.5 lies outside",
         ),
         ({"details": {**DETAILS, "ci_low": 0.4}}, ".details: got ci_low alone"),
+        ({"details": {**DETAILS, "graph_gain": "7"}}, ".details.graph_gain: expected"),
         (
             {"details": {**DETAILS, "ci_low": -1, "ci_high": 1}},
             ".details.ci_low: -1 s is too small",
