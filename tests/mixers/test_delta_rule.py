@@ -449,8 +449,14 @@ def test_gated_deltanet_has_a_short_name() -> None:
 IMPLEMENTED = [(name, own) for name in NAMES for own in registry.implementations(name)]
 
 
-@pytest.mark.grid(12)
-@pytest.mark.parametrize(("name", "implementation"), IMPLEMENTED)
+CORES = [
+    pytest.param(name, own, marks=pytest.mark.grid(*[3] * (own == "recurrent")))
+    for name, own in IMPLEMENTED
+]
+"""Derivatives of a chunk's products take seconds: the suite runs one recurrence."""
+
+
+@pytest.mark.parametrize(("name", "implementation"), CORES)
 def test_nothing_is_left_unexplained(name: str, implementation: str) -> None:
     """Of the core; a forward pass and a token of the layer are swept in
     tests/profiler/test_reconcile.py."""

@@ -61,6 +61,13 @@ def swept(implementation: Implementation, phase: str, place: int) -> Ladder:
     return reconciled(implementation.mixer, implementation, SIZES[place], phase)
 
 
+def causes_lead_to(rung: str, result: Ladder) -> None:
+    """Rung 1 and the causes of a ladder add up to a rung."""
+    for name in {*result.rungs["1"], *result.rungs[rung]}:
+        added = sum(cause.counts.get(name, 0) for cause in result.causes)
+        assert result.rungs["1"].get(name, 0) + added == result.rungs[rung].get(name, 0)
+
+
 @pytest.mark.grid(24)
 @each_case
 @pytest.mark.parametrize("place", range(len(SIZES)), ids=lambda place: str(SIZES[place]))
@@ -72,6 +79,9 @@ def test_reconcile_explains_every_operation(chosen: Implementation, phase: str, 
         (p.name, p.predicted) for p in result.peers
     ]
     assert result.explained
+    causes_lead_to("2", result)
+    for peer in result.peers:
+        assert sum(result.rungs["2"].values()) + sum(n for _, n in peer.causes) == peer.predicted
 
 
 @pytest.mark.parametrize("chosen", [it for it in ALL if it.form == "fft"], ids=label)
@@ -143,17 +153,6 @@ def test_rung_2_is_what_executing_the_description_does(chosen: Implementation, p
             found = [({**sizes, "t": t}, Counter(run.counts_inference(t))) for t in tokens]
         for at, done in found:
             assert +Counter(executed_classes(equations, does, phase, at)) == done, at
-
-
-@pytest.mark.grid(12)
-@each_case
-def test_causes_lead_from_every_rung_to_the_next(chosen: Implementation, phase: str) -> None:
-    result = swept(chosen, phase, 1)
-    for rung in result.rungs["1"].keys() | result.rungs["2"].keys():
-        added = sum(c.counts.get(rung, 0) for c in result.causes)
-        assert result.rungs["1"].get(rung, 0) + added == result.rungs["2"].get(rung, 0)
-    for peer in result.peers:
-        assert sum(result.rungs["2"].values()) + sum(n for _, n in peer.causes) == peer.predicted
 
 
 @settings(max_examples=15)
@@ -460,16 +459,7 @@ def test_gradients_are_explained(chosen: Implementation, phase: str) -> None:
         result = swept(chosen, phase, place)
         assert result.uncounted == () and result.unexplained == {"1-2": {}, "2-3": {}}
         assert result.explained
-
-
-@pytest.mark.grid(6)
-@each_trained
-def test_causes_lead_to_what_is_dispatched(chosen: Implementation, phase: str) -> None:
-    result = swept(chosen, phase, 1)
-    for name in {*result.rungs["1"], *result.rungs["3"]}:
-        added = sum(c.counts.get(name, 0) for c in result.causes)
-        rest = sum(gap.get(name, 0) for gap in result.unexplained.values())
-        assert result.rungs["1"].get(name, 0) + added + rest == result.rungs["3"].get(name, 0)
+        causes_lead_to("3", result)
 
 
 def causes(result: Ladder) -> dict[str, dict[str, int]]:
