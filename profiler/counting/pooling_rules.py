@@ -6,7 +6,7 @@ is neither compared nor added. An average divides by the number that its options
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -41,9 +41,25 @@ def entries_along(
     return total
 
 
-def window_entries(call: Call, result: Sequence[int], axes: int) -> int:
-    """The number of entries in all windows, over every batch and channel; `result` is a shape with
-    an entry per window."""
+def covered_along(
+    extent: int, windows: int, kernel: int, stride: int, padding: int, dilation: int
+) -> int:
+    """The number of positions of one axis that at least one window holds, without the padding; the
+    windows have no dilation (1).
+
+    >>> covered_along(10, 3, 3, 4, 0, 1), covered_along(4, 2, 3, 2, 1, 1)  # the first skips 3 and 7
+    (8, 4)
+    """
+    if stride >= kernel:  # no position is in two windows
+        return entries_along(extent, windows, kernel, stride, padding, dilation)
+    return min(extent, (windows - 1) * stride + kernel - padding)
+
+
+def over_windows(
+    call: Call, result: Sequence[int], axes: int, along: Callable[..., int] = entries_along
+) -> int:
+    """The number of entries in all windows, over every batch and channel, or what else `along`
+    counts on one axis (`covered_along`); `result` is a shape with an entry per window."""
     source = call.tensor("self").shape
     kernel = per_axis(call.arguments["kernel_size"], axes)
     given = zip(
@@ -55,27 +71,30 @@ def window_entries(call: Call, result: Sequence[int], axes: int) -> int:
         per_axis(call.arguments.get("dilation", 1), axes),
         strict=True,
     )
-    return prod(result[:-axes]) * prod(entries_along(*axis) for axis in given)
+    return prod(result[:-axes]) * prod(along(*axis) for axis in given)
 
 
 def max_pool(call: Call, axes: int) -> Operations:
     """The largest entry of each window: one comparison less than the window has entries."""
-    entries, outputs = window_entries(call, call.output.shape, axes), call.output.numel()
+    entries, outputs = over_windows(call, call.output.shape, axes), call.output.numel()
     return COMPARE * max(entries - outputs, 0)
 
 
 def average_pool(call: Call, axes: int) -> Operations:
     """The sum of a window and one division."""
     outputs = call.output.numel()
-    entries = window_entries(call, call.output.shape, axes)
+    entries = over_windows(call, call.output.shape, axes)
     return Operations(add=max(entries - outputs, 0), div=outputs)
 
 
 def average_pool_backward(call: Call, axes: int) -> Operations:
-    """Each gradient is divided once and added to every entry of its window (the loop of torch's
-    kernel)."""
+    """Each gradient is divided once and summed into every entry of its window (the loop of torch's
+    kernel): one addition less than terms for each entry that some window holds."""
     grad = call.tensor("grad_output")
-    return Operations(add=window_entries(call, grad.shape, axes), div=grad.numel())
+    entries, covered = (
+        over_windows(call, grad.shape, axes, along) for along in (entries_along, covered_along)
+    )
+    return Operations(add=entries - covered, div=grad.numel())
 
 
 @cache
@@ -107,10 +126,11 @@ def adaptive_pool(call: Call, axes: int) -> Operations:
 
 
 def adaptive_pool_backward(call: Call, axes: int) -> Operations:
-    """Each gradient is divided once and added to every entry of its window."""
-    grad = call.tensor("grad_output")
-    entries = adaptive_entries(call.tensor("self").shape, grad.shape, axes)
-    return Operations(add=entries, div=grad.numel())
+    """Each gradient is divided once and summed into every entry of its window; the windows hold
+    every entry of the input, whose first gradient is only stored."""
+    grad, source = call.tensor("grad_output"), call.tensor("self")
+    entries = adaptive_entries(source.shape, grad.shape, axes)
+    return Operations(add=max(entries - source.numel(), 0), div=grad.numel())
 
 
 POOLING_RULES: Mapping[str, Rule] = {

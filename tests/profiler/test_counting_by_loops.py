@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from math import prod
 from typing import Any
 
 import pytest
@@ -99,10 +100,22 @@ def test_rows_of_padding_get_no_gradient() -> None:
 # pooling: a loop over windows and their entries, positions of the padding left out
 
 
-def window_sizes(extent: int, window: dict[str, int], outputs: int) -> list[int]:
-    """How many entries of the input each window of one axis has."""
+def window_entries(extent: int, window: dict[str, int], outputs: int) -> list[int]:
+    """The entries of the input in the windows of one axis, window after window."""
     k, s, p, d = (window[name] for name in ("kernel_size", "stride", "padding", "dilation"))
-    return [sum(1 for j in range(k) if 0 <= i * s + j * d - p < extent) for i in range(outputs)]
+    every = (i * s + j * d - p for i in range(outputs) for j in range(k))
+    return [entry for entry in every if 0 <= entry < extent]
+
+
+def sums_into_zeros(*axes: list[int]) -> int:
+    """The additions of a plain loop that sums one term into each entry of `axes`, and stores an
+    entry's first term."""
+    held: set[tuple[int, ...]] = set()
+    adds = 0
+    for entry in product(*axes):
+        adds += entry in held
+        held.add(entry)
+    return adds
 
 
 WINDOWS = [
@@ -115,7 +128,8 @@ WINDOWS = [
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_pooling_counts_every_entry_of_each_window(kind: str, axes: int, ceil_mode: bool) -> None:
-    """Forward and, for averages, backward: each gradient goes to every entry of its window."""
+    """Forward and, for averages, backward: each gradient goes to every entry of its window, and an
+    entry's first gradient is stored, not added."""
     for window in WINDOWS:
         x = torch.rand(1, 2, *(11, 12, 13)[:axes], requires_grad=True)
         known = dict(window)
@@ -123,10 +137,9 @@ def test_pooling_counts_every_entry_of_each_window(kind: str, axes: int, ceil_mo
             continue
         pool = getattr(F, f"{kind}_pool{axes}d")
         y = pool(x, **known, ceil_mode=ceil_mode)
-        sizes = [window_sizes(n, window, m) for n, m in zip(x.shape[2:], y.shape[2:], strict=True)]
-        entries = 2
-        for along in sizes:
-            entries *= sum(along)
+        shapes = zip(x.shape[2:], y.shape[2:], strict=True)
+        along = [window_entries(n, window, m) for n, m in shapes]
+        entries = 2 * prod(map(len, along))
         forward = counted(lambda: pool(x, **known, ceil_mode=ceil_mode))  # noqa: B023 - called here
         steps = entries - y.numel()
         if kind == "max":
@@ -134,23 +147,27 @@ def test_pooling_counts_every_entry_of_each_window(kind: str, axes: int, ceil_mo
             continue
         assert forward == Operations(add=steps, div=y.numel()), window
         backward = counted(lambda: y.backward(torch.ones_like(y)))  # noqa: B023 - called here
-        assert backward == Operations(add=entries, div=y.numel()), window
+        assert backward == Operations(add=2 * sums_into_zeros(*along), div=y.numel()), window
 
 
 @pytest.mark.parametrize("outputs", [2, 3, 4])
 def test_adaptive_pooling_counts_every_entry_of_each_window(outputs: int) -> None:
     """Window i runs from floor(i n / m) to ceil((i + 1) n / m)."""
-    entries = sum(
-        1 for i in range(outputs) for j in range(11)
+    entries = [
+        j for i in range(outputs) for j in range(11)
         if i * 11 // outputs <= j < -(-(i + 1) * 11 // outputs)
-    )  # fmt: skip
-    x = torch.rand(1, 3, 11)
-    steps = 3 * (entries - outputs)
+    ]  # fmt: skip
+    x = torch.rand(1, 3, 11, requires_grad=True)
+    steps = 3 * (len(entries) - outputs)
     assert counted(lambda: F.adaptive_max_pool1d(x, outputs)) == Operations(
         other={"compare": steps}
     )
     assert counted(lambda: F.adaptive_avg_pool1d(x, outputs)) == Operations(
         add=steps, div=3 * outputs
+    )
+    y = F.adaptive_avg_pool1d(x, outputs)
+    assert counted(lambda: y.backward(torch.ones_like(y))) == Operations(
+        add=3 * sums_into_zeros(entries), div=3 * outputs
     )
 
 
