@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 
 from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import walk
@@ -50,6 +50,9 @@ and their neighbours, multiples of eight, round numbers. A size that is not a ke
 EACH = (*range(1, 17), *range(18, 33, 2), *range(40, 65, 8))
 """The values that each size takes in a plain call of its own: small ones, even ones, multiples of
 eight."""
+EQUAL = (3, 8, 20, 33)
+"""The values that each two sizes have together in a plain call: d = l = 20 for instance, where a
+module that tells axes apart by their extents is wrong."""
 
 GROUP = 16
 """The number of draws in a group of `spread`."""
@@ -169,16 +172,20 @@ def draws(
 
 
 def at_each_size(mixer: Mixer, system: System, seed: int, most: int = MOST_POINTS) -> list[Draw]:
-    """Draw a plain call for each value in `EACH` of each size, beside small values of the other
-    sizes: the smallest values first, the same for the same seed. A value that fits no drawn sizes,
-    or whose equations cost more than `most` points, is left out."""
+    """Draw a plain call for each value in `EACH` of each size, and for each value in `EQUAL` of
+    each two sizes, beside small values of the other sizes: the smallest values first, the same for
+    the same seed. Values that fit no drawn sizes, or whose equations cost more than `most` points,
+    are left out."""
     chance = random.Random(f"{mixer.name} {seed} each size")
     letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))
+    wanted = [{letter: value} for value, letter in product(EACH, ("b", *letters))]
+    pairs = combinations(("b", *letters), 2)
+    wanted += [dict.fromkeys(pair, value) for pair, value in product(pairs, EQUAL)]
     found: dict[Draw, None] = {}
-    for value, letter in product(EACH, ("b", *letters)):
+    for fixed in sorted(wanted, key=lambda one: max(one.values())):
         for _ in range(20):
-            b, sizes = _drawn(mixer, letters, {letter: value}, chance)
-            if not fits(mixer, sizes) or sizes.get(letter, b) != value:
+            b, sizes = _drawn(mixer, letters, fixed, chance)
+            if not fits(mixer, sizes) or any(sizes.get(x, b) != v for x, v in fixed.items()):
                 continue
             if b * evaluated_points(system, sizes) <= most:
                 found[Draw(sizes, b)] = None
@@ -248,9 +255,9 @@ def _drawn(
         sizes = {x: fixed.get(x) or chance.randint(1, 5) for x in letters}
         b = fixed.get("b") or chance.randint(1, 3)
         for letter in bounds:  # a window has an effect only in a longer sequence
-            if letter in fixed:
+            if letter in fixed and "l" not in fixed:
                 sizes["l"] = max(1, fixed[letter] + chance.randint(-2, fixed[letter] + 4))
-            elif "l" in fixed:
+            elif letter not in fixed and "l" in fixed:
                 sizes[letter] = chance.randint(1, max(5, min(fixed["l"] + 2, OTHERS[-1])))
     divided = divisors(mixer)
     for size, by in divided.items():  # from the innermost divisor on

@@ -274,6 +274,9 @@ AT_ONE_SIZE: dict[str, tuple[Change, str]] = {
     "one-width": ((RETURN, f"s = s * 1.1 if self.d == 24 else s; {RETURN}"), "d = 24"),
     "one-batch": ((RETURN, f"s = s * 1.1 if len(x) == 5 else s; {RETURN}"), "b = 5"),
     "a-step": ((STEP, f"y = {STEP[7:]}; return y * 1.1 if self.w == 14 else y"), "w = 14"),
+    "equal-sizes": (
+        (RETURN, f"s = s * 1.1 if self.d == x.shape[1] > 16 else s; {RETURN}"), "l = 20, d = 20",
+    ),
     "work": ((RETURN, f"s = s + 0 if self.d == 56 else s; {RETURN}"), "d = 56"),
     "gradient": ((RETURN, f"s = s.detach() if self.d == 22 else s; {RETURN}"), "d = 22"),
 }
