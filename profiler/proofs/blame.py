@@ -178,14 +178,19 @@ class Multisets(Recorder):
     to eight bits stay below this share, and a different array of as many entries exceeds it."""
 
     def has(self, wanted: Numbers) -> bool:
-        """Whether one recorded tensor holds the numbers `wanted` for the first sequence, in any
+        """Whether one recorded tensor holds the numbers `wanted` for the sequence `sample`, in any
         order, up to the rounding of the low precision."""
         values = torch.from_numpy(wanted).double().sort().values
         near = self.NEAR * float(values.abs().max()) if len(values) else 0.0
+        sequences = (
+            t.double().view(self.batch, -1)
+            for t in self.seen
+            if len(t) == len(values) * self.batch > 0
+        )
         return any(
-            float((own.sort().values - values).abs().nan_to_num(torch.inf).max()) <= near
-            for own in (t.double()[: len(t) // self.batch] for t in self.seen)
-            if len(own) == len(values) > 0
+            float((own[self.sample].sort().values - values).abs().nan_to_num(torch.inf).max())
+            <= near
+            for own in sequences
         )
 
     def reorders(self, wanted: Numbers, others: Mapping[str, Numbers]) -> bool:
@@ -240,7 +245,24 @@ def first_unseen(
         and not any(name in reads[other] for other in distinct)
         and recorder.reorders(expected[name], {k: v for k, v in expected.items() if k != name})
     ]  # fmt: skip
-    wrong = {other for other, _, found in parts if not found} | {*moved}
+    # right arrays of which a wrong array may have every value, at other places
+    alike |= {name for name, where, _ in parts if _repeats(np.asarray(expected[name][where]))}
+    doubtful = [
+        name
+        for name, _, right in parts
+        if right and name in alike and (not first or name in reads[first])
+        and not any(name in reads[other] for other in distinct - alike)
+    ]  # fmt: skip
+    held = _held(expected, parts, recorder) if doubtful and not moved else {}
+    unplaced = [
+        name
+        for name in doubtful
+        if held.get(name) is False and not any(held[o] and name in reads[o] for o in held)
+    ]
+    if unplaced:
+        first = unplaced[0]
+    wrong = {other for other, _, found in parts if not found} | {*moved, *unplaced}
+    wrong |= {name for name in held if reads[name] & {*unplaced}}
     known = {name for name, _, _ in parts} - wrong - {mixer.role("output").name}
     listed = ", ".join(other for other in equations if other in known)
     led = f"the module computes {listed} as the equations do; " if listed else ""
@@ -248,10 +270,12 @@ def first_unseen(
         cited = _cited(equations[moved[0]])
         said = f"{led}{cited} is the first whose entries the module orders in another way"
         return Blame(moved[0], said)
+    if unplaced:
+        said = "is the first whose values the module never computes at their places"
+        return Blame(first, f"{led}{_cited(equations[first])} {said}")
     if not first:
-        return Blame(
-            "", "the module computes the values of every equation but returns other values"
-        )
+        every = "the module computes the values of every equation but returns other values"
+        return Blame("", every if recorder.exact else "")
     changed = _changed(mixer.forms[form], first, recorder, other) if other else {}
     if changed:
         places = [f"{' and '.join(of)} in {_cited(equations[at])}" for at, of in changed.items()]
@@ -259,6 +283,45 @@ def first_unseen(
         return Blame(changed[first][0], f"{led}{reading}")
     said = f"{led}{_cited(equations[first])} is the first whose values the module never computes"
     return Blame(first, said + _fused_clause(first, parts, expected, recorder, reads))
+
+
+def _repeats(array: Numbers) -> bool:
+    """Whether two entries of an array other than 0 are equal, up to rounding."""
+    values = np.sort(array[np.isfinite(array) & (array != 0)].astype(float))
+    return bool((np.diff(values) <= TOLERANCE * np.abs(values[1:]).clip(1.0)).any())
+
+
+def _held(expected: Values, parts: Sequence[Part], recorder: Recorder) -> dict[str, bool | None]:
+    """Array -> whether a recorded tensor holds it as a whole, each value at its place: the zeros
+    and ones of a saturated softmax have their values in any call. None if no tensor does, and none
+    of its size holds other numbers than the equations' arrays; {} in low precision."""
+    if not recorder.exact:
+        return {}
+    wanted = {name: np.asarray(expected[name][where]) for name, where, _ in parts}
+    for name, array in wanted.items():  # of a step, the row of its token
+        wanted[name] = array if any(True for _ in recorder.of_size(array)) else _box(array)
+
+    def holds(own: Numbers, array: Numbers) -> bool:
+        """Whether a tensor holds an array; a dense tensor has more entries than the 0 there."""
+        finite = array[np.isfinite(array)]
+        near = TOLERANCE * max(1.0, float(np.abs(finite).max(initial=0.0)))
+        orders = (array.transpose(order).ravel() for order in permutations(range(array.ndim)))
+        with np.errstate(invalid="ignore"):  # inf - inf
+            return any(
+                bool((np.abs(own - values)[(values != 0) & np.isfinite(values)] <= near).all())
+                for values in orders
+            )
+
+    found: dict[str, bool | None] = {}
+    for name, array in wanted.items():
+        tensors = [*recorder.of_size(array)]
+        same = [other for other in wanted.values() if other.size == array.size]
+        if any(holds(own, array) for own in tensors):
+            found[name] = True
+        else:
+            others = any(not any(holds(own, other) for other in same) for own in tensors)
+            found[name] = False if others else None
+    return found
 
 
 def _compared(form: Form, expected: Values, recorder: Recorder) -> tuple[list[Part], str]:
@@ -523,7 +586,9 @@ def blame_in_words(
         return ""
     for sizes in wide_sizes(mixer):
         wide = tried(sizes)
-        if wide is not None:
+        if wide is not None and (wide.words or not here.words):
+            if not wide.words:
+                return ""
             at = f"at {words(sizes)} " if wide.array != here.array else ""
             return f"; {at}{wide.words}"
     return f"; {here.words}" if here.words else ""

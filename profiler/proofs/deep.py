@@ -873,7 +873,9 @@ def _rounded_apart(
             sizes = off[answer].abs()
             where = tuple(int(k) for k in (sizes == sizes.max()).nonzero()[0])
             entry = ", ".join(str(k + 1) for k in where)
-            blamed = _blamed(subject, trial, low, precision) if answer == trial.output else ""
+            blamed = ""
+            if answer == trial.output:
+                blamed = _blamed(subject, trial, low, precision, sample=where[0])
             both = told_apart(float(found[answer][where]), "in fp64", float(values[where]), 4)
             at = beyond.index(True)
             measure, most = MEASURES[at], float(allowed[answer][at])
@@ -903,11 +905,15 @@ def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
     return case
 
 
-def _blamed(subject: Subject, trial: Trial, low: ModuleCase, precision: Precision) -> str:
+def _blamed(
+    subject: Subject, trial: Trial, low: ModuleCase, precision: Precision, sample: int
+) -> str:
     """The end of a sentence on a wrong result, "; ...", which names the first equation of the mixer
-    whose values the module in low precision never computes, for the first sequence."""
-    recorder = Multisets(trial.draw.b)
+    whose values for sequence `sample` the module in low precision never computes; "" if it computes
+    about the values of every equation."""
+    recorder = Multisets(trial.draw.b, sample)
     with torch.no_grad(), precision.around(), recorder:
         low.forward()
     form = subject.implementation.form
-    return f"; {first_unseen(subject.mixer, form, trial.expected(0), recorder).words}"
+    found = first_unseen(subject.mixer, form, trial.expected(sample), recorder)
+    return f"; {found.words}" if found.words else ""

@@ -923,6 +923,30 @@ def test_check_deep_blames_the_array_with_the_fault() -> None:
     assert "reads other values in the place of V in equation (15)-(16) R" in said
 
 
+def clamped(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, by: int, causal: bool
+) -> torch.Tensor:
+    scores = (q @ k.transpose(-2, -1) / by**0.5).clamp(-20, 20)
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return torch.softmax(scores.masked_fill(later, -torch.inf) if causal else scores, -1) @ v
+
+
+def test_weights_that_are_zeros_and_ones_are_blamed_by_their_places() -> None:
+    """Each 0 and 1 of a saturated softmax is also among the weights of clamped scores."""
+
+    class Clamped(ExplicitSelfAttention):
+        way = replace(EXPLICIT, compute=clamped)
+
+    mixer = cm.mixer("self-attention")
+    claimed = replace(implementations(mixer)["explicit"], made=Clamped)
+    trial = Trial(Subject(mixer, claimed), Draw({"l": 5, "d": 6, "n": 2}, scale=300.0), 0)
+    (said,) = [text for kind, text in trial.findings() if kind == "result"]
+    assert said.endswith(
+        "the module computes Q, K, V, Z as the equations do; equation (14) A is the first whose "
+        "values the module never computes at their places"
+    )
+
+
 def test_transforms_are_compared_as_the_equations_write_them() -> None:
     """A conjugate in the product: both transforms are right, their product is not."""
 

@@ -17,7 +17,14 @@ import costmodel as cm
 from costmodel.proofs.check import Proof
 from profiler.modules import implementations
 from profiler.proofs import equality
-from profiler.proofs.deep import KINDS, PRECISIONS, deep_proofs, findings, names as proof_names
+from profiler.proofs.deep import (
+    KINDS,
+    PRECISIONS,
+    _rounded_apart,
+    deep_proofs,
+    findings,
+    names as proof_names,
+)
 from profiler.proofs.draws import Draw, at_each_size, draws
 from profiler.proofs.each_size import EachSize
 from profiler.proofs.equality import not_reached
@@ -275,7 +282,8 @@ AT_ONE_SIZE: dict[str, tuple[Change, str]] = {
     "one-batch": ((RETURN, f"s = s * 1.1 if len(x) == 5 else s; {RETURN}"), "b = 5"),
     "a-step": ((STEP, f"y = {STEP[7:]}; return y * 1.1 if self.w == 14 else y"), "w = 14"),
     "equal-sizes": (
-        (RETURN, f"s = s * 1.1 if self.d == x.shape[1] > 16 else s; {RETURN}"), "l = 20, d = 20",
+        (RETURN, f"s = s * 1.1 if self.d == x.shape[1] > 16 else s; {RETURN}"),
+        "l = 20, d = 20",
     ),
     "work": ((RETURN, f"s = s + 0 if self.d == 56 else s; {RETURN}"), "d = 56"),
     "gradient": ((RETURN, f"s = s.detach() if self.d == 22 else s; {RETURN}"), "d = 22"),
@@ -332,6 +340,17 @@ def test_what_is_wrong_in_one_type_alone_is_found_there(name: str, tmp_path: Pat
     shown = {name, "bf16 by autocast"} if name == "fp32" else {name}  # autocast takes fp32 weights
     assert {own for own, proof in verdicts.items() if proof.passed is False} == shown
     assert verdicts[name].detail.startswith("at b = 1, l = 1, d = 1, w = 1: y[1, 1, 1] is ")
+
+
+def test_in_low_precision_the_arrays_of_the_wrong_sequence_are_compared(tmp_path: Path) -> None:
+    change = (RETURN, f"s[1:] *= 1.5 if x.dtype == torch.bfloat16 else 1.0; {RETURN}")
+    mixer = cm.mixer(written(tmp_path, "wrong-in-sequence-2", change))
+    (described,) = implementations(mixer).values()
+    draw = Draw({"l": 5, "d": 3, "w": 2}, b=2)
+    bf16 = next(one for one in PRECISIONS if one.name == "bf16")
+    said, _ = _rounded_apart(Subject(mixer, described), draw, bf16, decoding=False)
+    assert said.startswith("y[2, ")
+    assert said.endswith("; equation (1) s is the first whose values the module never computes")
 
 
 IN_BF16 = {
