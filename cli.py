@@ -228,7 +228,10 @@ def table(
             raise Failed
         return
     if own:
-        raise UsageError("--own is for --from FILE.jsonl: leave it out")
+        raise UsageError(
+            "--own is for --from FILE.jsonl: leave it out, and name a mixer of your own "
+            "as FILE.py:NAME"
+        )
     on = on_board(board, impl)
     unreadable: dict[Mixer, Exception] = {}
     typed = rows.with_forms(without_fields(mixers or (), ignore), unreadable)

@@ -593,7 +593,7 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "rows that are shifted": (
         rows_apart,
-        "short_convolution reads parts of the axis of i: index x with i by itself",
+        "short_convolution runs over i: expected an axis of x at i alone, got x[i + 1, b]",
     ),
     "as many pairs as channels": (
         wrong_pairs,

@@ -362,6 +362,20 @@ def test_entries_of_a_row_that_are_not_equally_deep_are_refused() -> None:
         cm.span(mixer(halves))
 
 
+def test_rows_whose_chain_gets_longer_are_refused() -> None:
+    """y[i] = y[i-1] * (x[1] + ... + x[i]), summed after the product: log i levels a row."""
+
+    def growing(m: Mixer, f: Form, x: Array, y: Array) -> None:
+        l, d = x.shape
+        i, b = f.index("i", 2, l), f.index("b", 1, d)
+        j = f.index("j", 1, i)
+        y[1, b] = x[1, b]
+        y[i, b] = sum_(y[i - 1, b] * x[j, b], over=j)
+
+    with pytest.raises(Unsupported, match="y: the chain of operations from one row of the recurr"):
+        cm.span(mixer(growing))
+
+
 ROW = ["mul", "sum", "add", "tanh"]
 
 

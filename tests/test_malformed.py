@@ -205,7 +205,7 @@ EQUATIONS = {
     "q[i, a] = x[i * j, a]": "an index of x: ",
     "q[p, a] = 1": "form 'direct' of NAME has no index p",
     "q[p + 1, a] = 1": "form 'direct' of NAME has no index p",
-    "q[k, a] = 1": "index i belongs to another form",
+    "q[k, a] = 1": "index of this name with another range: use the index of this form",
     "q[i, a] = x[p, a]": "form 'direct' of NAME has no index p",
     "q[i, a] = x[p - 1, a]": "index p of x is unbound",
     "q[i, a] = cm.sum_(x[i, a], over=p)": "form 'direct' of NAME has no index p",

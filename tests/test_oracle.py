@@ -206,6 +206,8 @@ def test_future_row_is_not_causal() -> None:
     assert not found.causal
     with pytest.raises(OracleError, match="causal"):
         found.state(1)
+    with pytest.raises(OracleError, match=r"token 1 needs x\[2\], .*: expected a causal form"):
+        found.counts_inference(1)
 
 
 def test_work_on_weights_is_done_once() -> None:

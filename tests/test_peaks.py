@@ -75,6 +75,9 @@ def test_an_index_without_an_end_is_refused() -> None:
         highest(v, "@v", frozenset({v - 1}))
     with pytest.raises(Unsupported, match="index v skips entries by a stride of 2"):
         highest(v, "@v", frozenset({v - 1, u - 2 * v}))
+    with pytest.raises(Unsupported, match="from above depends on the sizes") as refused:
+        highest(v, "@v", frozenset({v - 1, w * v - l * v}))
+    assert refused.value.advice == "multiply v by a factor that has one sign at all sizes"
 
 
 SIZES = [(a, b) for a in (1, 2, 3, 4, 7) for b in (1, 2, 3, 9)]

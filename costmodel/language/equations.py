@@ -368,7 +368,8 @@ class Form:
         if known != index:
             raise EquationError(
                 f"index {index.name} belongs to another form: form '{self.name}' of "
-                f"{self.mixer.name} has an index of this name with another range"
+                f"{self.mixer.name} has an index of this name with another range: use the index of "
+                "this form"
             )
 
     @checked

@@ -262,7 +262,7 @@ class Configuration:
         null, ModelError for any other value."""
         found = self.listing(name)
         if any(type(one) is not int for one in found or ()):
-            raise self.refused(f"'{name}' must list numbers of layers, got {found!r}")
+            raise self.refused(f"'{name}' must list numbers of layers, from 0, got {found!r}")
         return found
 
     def flags(self, name: str, layers: int) -> list[bool] | None:

@@ -251,7 +251,7 @@ class Decoding:
                 if entry not in self.owners.writer:
                     raise OracleError(
                         f"token {t} needs {entry[0].name}{list(entry[1])}, which no earlier token "
-                        "keeps and no equation computes"
+                        "keeps and no equation computes: expected a causal form"
                     )
                 instance = self.owners.writer[entry]
                 if id(instance) not in found:

@@ -317,8 +317,9 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
                 alike = [other.where for other in levels if other.depth == level.depth]
                 if ROW in rate.depth.letters or outside(known, alike):
                     raise Unsupported(
-                        f"{array.name}: the chain from one row of the recurrence to the next is "
-                        "longer at some rows than at others, so that the depth has no formula"
+                        f"{array.name}: the chain of operations from one row of the recurrence to "
+                        "the next is longer at some rows than at others, so that the depth has no "
+                        "formula"
                     )
                 found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found

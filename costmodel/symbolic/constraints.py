@@ -468,9 +468,13 @@ def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
         for sign in (1, -1):
             if nonnegative(scale * sign - 1) or _is_product(scale * sign):
                 return scale * sign, sign
+    name = atom_name(variable)
     raise Unsupported(
-        f"whether '{constraint} >= 0' bounds index {atom_name(variable)} from below or from above "
-        "depends on the sizes"
+        f"whether '{constraint} >= 0' bounds index {name} from below or from above depends on the "
+        "sizes",
+        f"multiply {name} by a factor that has one sign at all sizes"
+        if name.isidentifier()
+        else "",
     )
 
 

@@ -315,8 +315,8 @@ def handed_to_python(call: Call) -> Operations:
     """Raise CountError: a number leaves torch. For an index or a truth value this rule is not
     called: `operations_of` counts 0."""
     raise CountError(
-        f"{call.name}: a number leaves torch, and arithmetic in Python is not counted: keep the "
-        "number in a tensor"
+        f"{call.name}: a number leaves torch, as by x.item(), and arithmetic in Python is not "
+        "counted: keep the number in a tensor"
     )
 
 

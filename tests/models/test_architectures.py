@@ -368,7 +368,7 @@ REFUSED = [
     ({"model_type": "laguna", "num_attention_heads_per_layer": [48, 24]},
      "num_attention_heads_per_layer = [48, 24] is not read: expected num_attention_heads for each"),
     ({"model_type": "mllama_text_model", "cross_attention_layers": ["3"]},
-     "'cross_attention_layers' must list numbers of layers, got ['3']"),
+     "'cross_attention_layers' must list numbers of layers, from 0, got ['3']"),
     ({"model_type": "helium", "head_dim": 16}, "20 heads of width 16 are not as wide as a row of "),
     ({"model_type": "electra", "num_attention_heads": 3}, "3 heads of width 85 are not as wide as"),
     *(({"model_type": kind, "num_attention_heads": 8, "hidden_size": 50}, "8 heads of width 6 are ")
@@ -404,7 +404,8 @@ REFUSED = [
      "block_types has 'foo': expected recurrent, attention"),
     ({"model_type": "recurrent_gemma", "block_types": []},
      "'block_types' must list recurrent or attention, got []"),
-    *(({"model_type": kind, name: ["1"]}, f"'{name}' must list numbers of layers, got ['1']")
+    *(({"model_type": kind, name: ["1"]},
+       f"'{name}' must list numbers of layers, from 0, got ['1']")
       for kind, name in (("lfm2", "full_attn_idxs"), ("llama4_text", "moe_layers"),
                          ("qwen3_moe", "mlp_only_layers"), ("bamba", "attn_layer_indices"))),
     *(({"model_type": kind, "num_hidden_layers": 1, "no_rope_layers": ["0"]},

@@ -183,7 +183,9 @@ def test_a_file_without_records_is_refused(tmp_path: Path, capsys: Capture) -> N
     for name in ("empty.jsonl", "absent.jsonl"):
         assert name in refused(capsys, "table", "--from", str(tmp_path / name))
     said = refused(capsys, "table", "she", "--own", "she.py")
-    assert said == "--own is for --from FILE.jsonl: leave it out"
+    assert said == (
+        "--own is for --from FILE.jsonl: leave it out, and name a mixer of your own as FILE.py:NAME"
+    )
 
 
 def test_a_line_that_is_no_record_is_told_beside_the_table(tmp_path: Path, capsys: Capture) -> None:

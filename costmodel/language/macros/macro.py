@@ -153,8 +153,8 @@ def checked_axis_entry(name: str, body: Node, index: Index) -> Ref:
     ref = checked_entry(name, body, index)
     if index.as_poly() not in ref.positions:
         raise EquationError(
-            f"{name} reads parts of the axis of {index.name}: index {ref.array.name} with "
-            f"{index.name} by itself"
+            f"{name} runs over {index.name}: expected an axis of {ref.array.name} at {index.name} "
+            f"alone, got {ref.array.name}[{', '.join(map(str, ref.positions))}]"
         )
     return ref
 

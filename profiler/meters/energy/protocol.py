@@ -195,8 +195,8 @@ class EnergyLimits:
         """
         if not (math.isfinite(window_s) and window_s >= cls.min_window_s):
             raise ValueError(
-                f"--energy-window {window_s:g}: expected {cls.min_window_s:g} s or more: a shorter "
-                f"window holds too few steps of the energy counter"
+                f"--energy-window {window_s:g}: expected {cls.min_window_s:g} s or more, and a "
+                f"finite number: a shorter window holds too few steps of the energy counter"
             )
         if trials < 2:
             raise ValueError(
