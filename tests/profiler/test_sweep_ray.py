@@ -185,7 +185,7 @@ def test_an_address_where_nothing_listens_is_said_before_ray_is_asked(
     ):
         pass
     with (
-        pytest.raises(MeasureError, match="port 99999 is none"),
+        pytest.raises(MeasureError, match="99999 is no port: expected 1"),
         connected(f"{scheme}127.0.0.1:99999", None),
     ):
         pass
