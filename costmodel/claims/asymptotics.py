@@ -11,6 +11,7 @@ growth d*l**2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -78,7 +79,12 @@ class OrderClaim(Related):
 
     @property
     def words(self) -> str:
-        return f"O({self.formula})" if self.formula else super().words
+        return f"{self._sign}({self.formula})" if self.formula else super().words
+
+    @property
+    def _sign(self) -> str:
+        """The sign as the source writes it: Θ, or O."""
+        return "Θ" if re.search(r"\\Theta|Θ", self.claimed) else "O"
 
     def validate(self) -> None:
         """Check the claim's keys as for every kind; also that its relation is "<" or none, and that

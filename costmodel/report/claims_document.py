@@ -49,9 +49,10 @@ def outcome(verdict: Verdict) -> str:
 
 
 def _shows_derived(verdict: Verdict) -> bool:
-    """Whether a line shows the derived value: if the claim does not simply agree, or is O(...)."""
+    """Whether a line shows the derived value: if the claim does not simply agree, or is O(...)
+    or Θ(...)."""
     return verdict.verdict in ("disagrees", "agrees-under", "agrees-in-limit") or (
-        verdict.claimed.startswith("O(")
+        verdict.claimed.startswith(("O(", "Θ("))
     )
 
 
