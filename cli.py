@@ -90,7 +90,7 @@ from costmodel.commands.streams import (
     safe_streams,
 )
 from costmodel.errors import TOO_LITTLE, is_interrupt, unusable_package, words_of
-from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file, with_form
+from costmodel.mixers.load import mixer as load_mixer, one_form, raised_in_users_file, with_form
 from costmodel.program.conventions import convention as read_convention
 from costmodel.report.formats import SCREEN, formats
 
@@ -562,7 +562,8 @@ def check(
         str,
         typer.Argument(
             metavar="MIXER",
-            help="A mixer; or a file of claims (.toml, .json), or a table (.tex, .csv).",
+            help="A mixer, of claims MIXER:FORM too; or a file of claims (.toml, .json), or a "
+            "table (.tex, .csv).",
         ),
     ],
     claim: Annotated[
@@ -660,13 +661,20 @@ def check(
         )
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
-        load_mixer(target)
+        mixer, own_form = with_form(target)
+        if own_form:
+            target, form = target.removesuffix(f":{own_form}"), one_form(mixer, own_form)
         names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
         called = as_printed.symbols(symbols)
         said = claims_of(claim, target, name, form or "", names, called)
         print_verdicts(context, [], said, strict, format_)
     else:
         checked = "without --claim the mixer itself is checked"
+        mixer, own_form = with_form(target)
+        if own_form:
+            raise UsageError(
+                f"without --claim every form of {mixer.name} is checked: leave out ':{own_form}'"
+            )
         refuse_beside(context, checked, "target", "strict", "deep", "seed", "format_")
         if seed and not deep:
             raise UsageError("--seed is for --deep: add --deep")

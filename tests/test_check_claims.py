@@ -109,7 +109,7 @@ def test_a_line_says_which_sizes_grow_as_others_do() -> None:
 @pytest.mark.parametrize("order", [r"\Theta(l d^2 + l^2 d)", "Θ(l*d^2 + l^2*d)"])
 def test_a_theta_is_an_order(order: str) -> None:
     found = verdict(f"total = {order}")
-    assert found.verdict == "agrees" and found.claimed.startswith("O(")
+    assert found.verdict == "agrees" and found.claimed == "Θ(l*d^2 + l^2*d)"
     assert verdict(f"total = {order.replace('d^2', 'd^4')}").verdict == "agrees-in-limit"
     assert verdict("total = Θ(l^2*d^2)").verdict == "disagrees"
 
@@ -600,6 +600,15 @@ def test_a_mixer_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json_of(f"check {named}", capsys)["claims"][0]["verdict"] == "disagrees"
 
 
+def test_a_name_may_say_the_form(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "--claim 'span = 1'"
+    (named,), (apart,), (default,) = (
+        json_of(f"check {words} {asked}", capsys)["claims"]
+        for words in ("she:fft", "she --form fft", "she")
+    )
+    assert named == apart and named["derived"] != default["derived"]
+
+
 def test_a_figure_that_only_a_search_finds_is_compared_at_sizes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -627,6 +636,9 @@ BAD = {
     "its sizes are b, l, t, d",
     "check nosuch --claim 'mul = 4'": "unknown mixer 'nosuch'",
     "check she --form fftt --claim 'mul = 4'": "she has no form 'fftt': expected one of",
+    "check she:fftt --claim 'mul = 4'": "she has no form 'fftt': expected all, ",
+    "check she:all --claim 'mul = 4'": "she has no form 'all': expected one of",
+    "check she:fft": "without --claim every form of she is checked: leave out ':fft'",
     "check she --phase later --claim 'mul = 4'": "--phase 'later': expected one of training",
     "check me --claim 'mul = 4' --only parameters": "options of a backward pass: ask for the "
     "phase backward or training-step, not training",
