@@ -37,6 +37,9 @@ Numbers = np.ndarray[Any, Any]
 TELLING = 2
 """How many tokens after the first wrong one are examined to tell arrays of equal values apart."""
 
+IN_SINGLE = 1e-6
+"""The error allowed in place of TOLERANCE of the numbers of a call that computes in float32."""
+
 PAIRS = 200
 """The most pairs of recorded tensors that are tried in the places of two arrays."""
 
@@ -51,15 +54,20 @@ class Blame:
 
 
 def first_difference(
-    found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
+    found: torch.Tensor,
+    expected: torch.Tensor,
+    who: str,
+    before: tuple[int, ...] = (),
+    allowed: float = 0.0,
 ) -> str:
     """Words on the first entry of a result y (`found`) that differs from `expected` beyond
     rounding; "" if none does. A different shape is said instead. `who` introduces the expected
     value ("the equations give"). `before` is the index of the row, from 0, if `found` is a row of
-    y; printed indices count from 1."""
+    y; printed indices count from 1. `allowed` is added to the error that float64 may have."""
     if found.shape != expected.shape:
         return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
-    apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
+    near = TOLERANCE * max(1.0, float(expected.abs().max())) + allowed
+    apart = (found - expected).abs() > near
     apart |= found.isnan() & ~expected.isnan()
     if not apart.any():
         return ""
@@ -113,7 +121,13 @@ class Recorder(DispatchMode):
 
     def has(self, wanted: Numbers) -> bool:
         """Whether every nonzero number of `wanted` was computed, up to rounding."""
-        return within(wanted, self.values)
+        return within(wanted, self.values, self.near)
+
+    @cached_property
+    def near(self) -> float:
+        """The distance at which numbers up to 1 count as equal."""
+        single = any(tensor.dtype == torch.float32 for tensor in self.seen)
+        return IN_SINGLE if single else TOLERANCE
 
     def of_size(self, wanted: Numbers) -> Iterator[Numbers]:
         """Yield the recorded tensors with as many entries per sequence as `wanted`, each as a row
@@ -143,15 +157,15 @@ class Recorder(DispatchMode):
         )
 
 
-def within(wanted: Numbers, known: Numbers) -> bool:
+def within(wanted: Numbers, known: Numbers, near: float = TOLERANCE) -> bool:
     """Whether every nonzero number of `wanted` is among the ascending numbers `known` (0 and at
-    least one other number, else none is), up to rounding."""
+    least one other number, else none is), up to rounding: to `near`, of a large number its part."""
     values = wanted[wanted != 0]
     if len(known) < 2:
         return not len(values)
     at = np.searchsorted(known, values).clip(1, len(known) - 1)
     nearest = np.minimum(abs(known[at] - values), abs(known[at - 1] - values))
-    return bool((nearest <= TOLERANCE * abs(values).clip(1.0)).all())
+    return bool((nearest <= near * abs(values).clip(1.0)).all())
 
 
 def ascending(arrays: Iterable[Numbers]) -> Numbers:
@@ -304,7 +318,7 @@ def _held(expected: Values, parts: Sequence[Part], recorder: Recorder) -> dict[s
     def holds(own: Numbers, array: Numbers) -> bool:
         """Whether a tensor holds an array; a dense tensor has more entries than the 0 there."""
         finite = array[np.isfinite(array)]
-        near = TOLERANCE * max(1.0, float(np.abs(finite).max(initial=0.0)))
+        near = recorder.near * max(1.0, float(np.abs(finite).max(initial=0.0)))
         orders = (array.transpose(order).ravel() for order in permutations(range(array.ndim)))
         with np.errstate(invalid="ignore"):  # inf - inf
             return any(

@@ -7,8 +7,9 @@ such as an encoder's rows.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from costmodel.proofs.tried_sizes import module_sizes, words
 from profiler.counting.call import higher_order_reason
 from profiler.modules.building import build
 from profiler.modules.registry import Implementation
+from profiler.proofs.rounding import SingleInside
 from profiler.records.reading import reason_of
 from profiler.records.words import told_apart
 
@@ -92,6 +94,17 @@ class ModuleCase:
     def forward(self) -> Any:
         """The module's result for these sequences."""
         return self.module(*self.call)
+
+    def counted(self) -> ModuleCase:
+        """The case whose operations are counted: this one or, of a module that computes in float32
+        inside a call in float64, a copy in float32, where it converts nothing."""
+        with torch.no_grad(), SingleInside() as inside:
+            self.forward()
+        if not inside.found:
+            return self
+        given = [t.float() if t.is_floating_point() else t for t in self.call]
+        beside = dict(zip(self.beside, given[1:], strict=True))
+        return replace(self, module=copy.deepcopy(self.module).float(), x=given[0], beside=beside)
 
     def initial_state(self) -> Any:
         """The module's empty state for these sequences."""

@@ -395,6 +395,7 @@ class Drawn:
         if self.refused:
             number, first = sum(self.refused.values()), next(iter(self.refused))
             more += f"; {number} more refused, for example because: {first}"
+        noted = "".join(f"; {clause}" for clause in subject.noted)
         said = f"{_ranges(self.tried)}{more}"
         for kind in KINDS:
             if kind in self.failed:
@@ -408,10 +409,10 @@ class Drawn:
             elif kind == "gradients":
                 how = "compared with difference quotients, as no gradients are derived; "
                 how *= subject.trained[1] is None  # "" if they are derived
-                more = f"{self.gradients_left_out}{more}"
+                more = f"{self.gradients_left_out}{more}{noted}"
                 yield Proof(self._named(kind), True, f"{how}{_ranges(self.of_gradients)}{more}")
             else:
-                yield Proof(self._named(kind), True, said)
+                yield Proof(self._named(kind), True, f"{said}{noted * (kind != 'writes')}")
 
 
 def _ranges(tried: Sequence[Draw]) -> str:

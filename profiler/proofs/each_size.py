@@ -86,7 +86,7 @@ class EachSize:
     def _work_apart(self, trial: Trial) -> str:
         """Words on the operations that `forward`, or the step of the last token, dispatches beyond
         or below its description; "" if it does not, or if they are not counted."""
-        case, draw = trial.case, trial.draw
+        case, draw = trial.case.counted(), trial.draw
         at = {**draw.sizes, "b": draw.b}
         calls = [("forward", "training", partial(count_dispatch, case.forward), at)]
         if not self.subject.stepless:

@@ -9,7 +9,7 @@ that fails is not checked, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -29,7 +29,6 @@ from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.piecewise import Exact
-from profiler.counting.mode import DispatchMode
 from profiler.modules.base import State
 from profiler.modules.described import (
     Described,
@@ -62,7 +61,8 @@ from profiler.proofs.cases import (
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
 from profiler.proofs.remedies import UNEXPLAINED, dispatched, rewrites_meant
 from profiler.proofs.room import tensors_held
-from profiler.proofs.trial import row_apart
+from profiler.proofs.rounding import IN_SINGLE, SingleInside, single_allowance
+from profiler.proofs.trial import decoded, row_apart
 from profiler.records.reading import reason_of
 from profiler.records.words import told_apart
 
@@ -146,10 +146,11 @@ def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """Make the proof that `forward` gives the equations' result, that parameters have the same
     names and shapes, and that each buffer of the equations has values, equal to the module's if it
     registers a buffer of this name."""
+    noted: set[str] = set()
 
     def apart(found: ModuleCase) -> str:
         apart = _parameters_apart(found) or _buffers_apart(found)
-        return apart or forward_apart(found, implementation.form)[0]
+        return apart or forward_apart(found, implementation.form, noted=noted)[0]
 
     def blame_at(sizes: Mapping[str, int]) -> Blame | None:
         found = case(mixer, implementation, sizes)
@@ -161,7 +162,13 @@ def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     if implementation.form not in mixer.forms:
         return Proof(name, False, _no_form(mixer, implementation.form, "form"))
     blamed = partial(blame_in_words, mixer, blame_at=blame_at)
-    return prove_cases(name, mixer, implementation, apart, blamed=blamed)
+    return _noting(prove_cases(name, mixer, implementation, apart, blamed=blamed), noted)
+
+
+def _noting(proof: Proof, noted: Collection[str]) -> Proof:
+    """A proof that holds with what was noted of its comparisons at the end of its detail."""
+    said = "; ".join((proof.detail, *noted))
+    return replace(proof, detail=said) if proof.passed else proof
 
 
 def _no_form(mixer: Mixer, form: str, option: str) -> str:
@@ -217,13 +224,16 @@ def _buffers_apart(case: ModuleCase) -> str:
     return ""
 
 
-def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
+def forward_apart(
+    case: ModuleCase, form: str, *, blames: bool = False, noted: set[str] | None = None
+) -> tuple[str, Blame | None]:
     """Call `forward` and return (words on a tensor of the caller that it changes, or on the first
     entry of its result that differs from the equations, "" if there is neither; with `blames` the
     equation whose values the module never computes). The blame is None if entries agree, `blames`
-    is False, a tensor is changed, or the result has a wrong type or shape."""
+    is False, a tensor is changed, or the result has a wrong type or shape. A module that computes
+    in float32 inside may err as much as that explains, and `noted` gets a clause that says so."""
     kept = unwritten(case)
-    with torch.no_grad(), DispatchMode():
+    with torch.no_grad(), SingleInside() as inside:
         y = case.forward()
     if said := write_in_words(kept, "forward"):
         return said, None
@@ -237,7 +247,12 @@ def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple
     for sample in range(len(case.x)):
         arrays = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
         known = torch.from_numpy(arrays[output.name])
-        if place := first_difference(y[sample], known, "the equations give"):
+        place = first_difference(y[sample], known, "the equations give")
+        if place and inside.found:
+            (set() if noted is None else noted).add(IN_SINGLE)
+            allowed = single_allowance(case.forward)
+            place = first_difference(y[sample], known, "the equations give", allowed=allowed)
+        if place:
             of = f" in sequence {sample + 1} of a batch of {len(case.x)}" if sample else ""
             if not blames:
                 return f"{place}{of}", None
@@ -268,27 +283,40 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     def blame_at(sizes: Mapping[str, int]) -> Blame | None:
         return _step_apart(case(mixer, implementation, sizes), form, blames=True)[1]
 
+    noted: set[str] = set()
+
     def apart(found: ModuleCase) -> str:
-        return _step_apart(found, form)[0]
+        return _step_apart(found, form, noted=noted)[0]
 
     blamed = partial(blame_in_words, mixer, blame_at=blame_at)
-    return prove_cases(name, mixer, implementation, apart, blamed=blamed)
+    return _noting(prove_cases(name, mixer, implementation, apart, blamed=blamed), noted)
 
 
-def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
+def _step_apart(
+    case: ModuleCase, form: str, *, blames: bool = False, noted: set[str] | None = None
+) -> tuple[str, Blame | None]:
     """Decode token by token and return (words on a tensor of the caller that a call changes, or on
     the first row of `step` that differs from the row of `forward`, "" if there is neither; with
     `blames` the equation whose values `step` never computes, or that `forward` is wrong). The blame
     is None if rows agree, `blames` is False, a tensor is changed, or a row has a wrong type or
-    shape."""
+    shape. `noted` is that of `forward_apart`."""
     kept = unwritten(case)
+    inside = SingleInside()
+
+    @cache
+    def explained() -> float:
+        """The difference of rows that rounding to float32 explains."""
+        rows = partial(decoded, case, case.x.shape[1])
+        return single_allowance(case.forward) + single_allowance(rows)
+
     with torch.no_grad():
-        whole = case.forward()
+        with inside:
+            whole = case.forward()
         if said := write_in_words(kept, "forward"):
             return said, None
         state = case.initial_state()
         for token in range(case.x.shape[1]):
-            with DispatchMode(), _naming_rows(state):
+            with inside, _naming_rows(state):
                 row = case.step(token + 1, state)
             if said := write_in_words(kept, "step"):
                 return said, None
@@ -297,10 +325,16 @@ def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[s
             for sample in range(len(case.x)):
                 known = whole[sample, token]
                 place = first_difference(row[sample], known, "forward gives", (token,))
+                allowed = 0.0
+                if place and inside.found:
+                    (set() if noted is None else noted).add(IN_SINGLE)
+                    allowed = explained()
+                    place = first_difference(row[sample], known, "forward gives", (token,), allowed)
                 if place and not blames:
                     return place, None
                 if place:
-                    return place, _step_or_forward(case, form, token, sample, row[sample])
+                    own = row[sample]
+                    return place, _step_or_forward(case, form, token, sample, own, allowed)
     return "", None
 
 
@@ -328,14 +362,14 @@ def _naming_rows(state: Any) -> Iterator[None]:
 
 
 def _step_or_forward(
-    case: ModuleCase, form: str, token: int, sample: int, row: torch.Tensor
+    case: ModuleCase, form: str, token: int, sample: int, row: torch.Tensor, allowed: float
 ) -> Blame:
     """The equation whose values `step` never computes at a token (from 0), where its `row` differs
-    from the row of `forward`; a Blame without array if the row agrees with the equations, so that
-    `forward` is wrong."""
+    from the row of `forward`; a Blame without array if the row agrees with the equations, up to
+    the error `allowed`, so that `forward` is wrong."""
     expected = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
     known = torch.from_numpy(expected[case.mixer.role("output").name][token])
-    if not first_difference(row, known, "the equations give"):
+    if not first_difference(row, known, "the equations give", allowed=allowed):
         return Blame("", "step agrees with the equations, forward differs")
     found = blamed_step(case, form, token, sample)
     return replace(found, words=f"in step, {found.words}")

@@ -60,6 +60,7 @@ MOST = 96
 def dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
     """Yield (token, dispatched operations) for each call of a phase: one call of `forward` (token
     0) for "training", else a call of `step` per token, from 1."""
+    case = case.counted()
     with torch.no_grad():
         if phase == "training":
             yield 0, count_dispatch(case.forward)

@@ -108,7 +108,17 @@ class _Rounded(DispatchMode):
             for tensor in tensors_in(result):
                 if tensor.dtype in (torch.float64, torch.complex128):
                     self._round(tensor)
+                elif tensor.dtype == torch.float32 and self.chance and not kind.free:
+                    self._jitter(tensor)
         return result
+
+    def _jitter(self, tensor: Tensor) -> None:
+        """Move every float32 entry, which a module computes within its call in float64, by up to
+        half a rounding of float32, unless the digits looked at are finer."""
+        eps = torch.finfo(torch.float32).eps
+        if self.digits.eps >= eps:
+            drawn = torch.rand(tensor.shape, generator=self.chance, dtype=tensor.dtype)
+            tensor.detach().mul_(1 + eps * (drawn - 0.5))
 
     def _in_steps(
         self, kind: OperationKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -151,6 +161,36 @@ class _Rounded(DispatchMode):
         beyond = rounded.abs() > self.digits.largest
         rounded = torch.where(beyond, torch.sign(rounded) * torch.inf, rounded)
         tensor.detach().copy_(torch.where(tensor.isfinite(), rounded, tensor))
+
+
+class SingleInside(DispatchMode):
+    """Notes in `found` whether a call in float64 computes in float32 inside, as a softmax with
+    `dtype=torch.float32` does: an operation computes a float32 tensor or makes one of float64."""
+
+    found = False
+
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Run an operation and return its result; a fill or move within float32, as of a mask, is
+        not noted."""
+        result = super().see(kind, args, kwargs)
+        if not (self.found or kind.view):
+            single = any(tensor.dtype == torch.float32 for tensor in tensors_in(result))
+            given = tensors_in((args, kwargs)) if single and kind.free else ()
+            double = any(tensor.dtype == torch.float64 for tensor in given)
+            self.found = single and (not kind.free or double)
+        return result
+
+
+IN_SINGLE = "computes in float32 inside: compared up to float32 rounding"
+"""What the proofs say of a module that computes in float32 within a call in float64."""
+
+
+def single_allowance(call: Callable[[], Tensor]) -> float:
+    """The largest error of an entry that rounding to float32 explains, in the result of a call in
+    float64 that computes in float32 inside."""
+    with torch.no_grad():
+        runs = allowances(lambda: {"": call()}, {"": call()}, Digits.of(torch.float32))
+    return float(runs[""][0])
 
 
 class ExactSoftplus(DispatchMode):

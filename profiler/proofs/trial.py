@@ -50,9 +50,12 @@ from profiler.proofs.draws import LAYOUTS, VALUES, Draw, evaluated_points
 from profiler.proofs.history import EVENTS
 from profiler.proofs.rounding import (
     ALLOWED,
+    IN_SINGLE,
     NEARLY_DOUBLE,
     SPARE,
+    Digits,
     ExactSoftplus,
+    SingleInside,
     allowances,
     errors,
 )
@@ -73,6 +76,10 @@ QUOTIENT = 1e-4
 """The allowed error of a difference quotient: curvature contributes about STEP, and rounding about
 TOLERANCE/STEP."""
 
+
+COARSE = 10_000
+"""How many times as large the step is, and the square of how many times as large the allowed error,
+for a module that computes in float32 inside."""
 
 LARGE = 1e150
 """About the square root of the largest number of float64."""
@@ -162,6 +169,11 @@ class Subject:
         """Cache of `Trial.blamed`, by draw and way of calling: the reduction of a failure asks for
         the same blames at every step. None for a call that is right."""
         return {}
+
+    @cached_property
+    def noted(self) -> set[str]:
+        """Clauses on how answers were compared, such as up to float32 rounding."""
+        return set()
 
     def built(self, draw: Draw, dtype: torch.dtype = torch.float64) -> ModuleCase:
         """Build the module and its inputs in the type `dtype` as a draw says (sizes, mode, layout,
@@ -274,6 +286,11 @@ class Trial:
         self.settings = self._settings()
         self.training = subject.training(draw, most)
         self.expected = cache(self._expected)
+        self.single: dict[str, float] = {}
+        """Answer -> its error that rounding to float32 explains, of a module that computes in it
+        inside."""
+        self.coarse = 1
+        """`COARSE` for difference quotients of a module that computes in float32 inside."""
 
     def _settings(self) -> dict[str, Any]:
         """A dict: name -> value of the settings that a call must not change: torch's, the mode of
@@ -488,6 +505,8 @@ class Trial:
         """The rounding error of an answer (a result, gradient or decoded rows) at these inputs, a
         number estimated by runs in fewer digits, plus the distance to the answer with an exact
         softplus, which torch's approximates."""
+        if answer in self.single:
+            return self.single[answer]
         case = self.subject.built(self.draw)
         tokens = self.draw.sizes["l"] if answer == "step" else 0
 
@@ -498,7 +517,13 @@ class Trial:
             return answers(case, self.gradient, tokens)
 
         with torch.random.fork_rng(devices=[]):
-            exact = answer_all()
+            with SingleInside() as inside:
+                exact = answer_all()
+            if inside.found:
+                self.subject.noted.add(IN_SINGLE)
+                found = allowances(answer_all, exact, Digits.of(torch.float32))
+                self.single |= {name: float(sizes[0]) for name, sizes in found.items()}
+                return self.single[answer]
             with sdpa_kernel(SDPBackend.MATH):  # so that each step of attention is rounded
                 allowed = allowances(answer_all, exact, NEARLY_DOUBLE)[answer][0]
             # a fused kernel computes the weights again from rounded logarithms of sums, exp(S - L)
@@ -578,6 +603,9 @@ class Trial:
         gradients at this draw. All gradients are tested together first."""
         if not self.draw.smooth:
             return ""
+        with torch.no_grad(), SingleInside() as inside:
+            self.case.forward()
+        self.coarse = COARSE if inside.found else 1
         tensors = {answer: t for answer, t in leaves(self.case).items() if t.is_floating_point()}
         if not self._slope_words(tensors, found):
             return ""
@@ -598,10 +626,14 @@ class Trial:
                 / max(1, t.numel()) ** 0.5
                 for answer, t in along.items()
             }
-            near, far = (self._quotient(along, ways, step) for step in (STEP, 10 * STEP))
+            near, far = (
+                self._quotient(along, ways, step)
+                for step in (self.coarse * STEP, 10 * self.coarse * STEP)
+            )
             slope = sum(float((found[answer] * way).sum()) for answer, way in ways.items())
             rounding = abs(near - far)  # the quotient of the larger step has a tenth of it
-            if abs(far - slope) <= QUOTIENT * max(1.0, abs(far)) + rounding:
+            near_enough = QUOTIENT * self.coarse**0.5 * max(1.0, abs(far))
+            if abs(far - slope) <= near_enough + rounding:
                 return ""
             said = told_apart(slope, "its difference quotient", far)
         return said

@@ -25,9 +25,17 @@ from profiler.modules import State, implementations
 from profiler.modules.attention import EXPLICIT, SDPA
 from profiler.proofs.blame import Recorder
 from profiler.proofs.cases import case, write_in_words
+from profiler.proofs.deep import findings
 from profiler.proofs.draws import Draw
-from profiler.proofs.equality import forward_apart, module_equals, prove_mixer, step_equals
+from profiler.proofs.equality import (
+    dispatched_equals,
+    forward_apart,
+    module_equals,
+    prove_mixer,
+    step_equals,
+)
 from profiler.proofs.report import document
+from profiler.proofs.rounding import IN_SINGLE
 from profiler.proofs.trial import Subject, Trial
 from tests.printing import printed
 from tests.user_mixers import PLAIN, Change, written
@@ -929,6 +937,33 @@ def clamped(
     scores = (q @ k.transpose(-2, -1) / by**0.5).clamp(-20, 20)
     later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     return torch.softmax(scores.masked_fill(later, -torch.inf) if causal else scores, -1) @ v
+
+
+def with_softmax_in_fp32(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, by: int, causal: bool, part: float = 1.0
+) -> torch.Tensor:
+    scores = q @ k.transpose(-2, -1) / (part * by**0.5)
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    scores = scores.masked_fill(later, -torch.inf) if causal else scores
+    return torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype) @ v
+
+
+@pytest.mark.parametrize("part", [1.0, 1.001])
+def test_a_softmax_in_fp32_is_compared_up_to_its_rounding(part: float) -> None:
+    class InSingle(ExplicitSelfAttention):
+        way = replace(EXPLICIT, compute=partial(with_softmax_in_fp32, part=part))
+
+    mixer = cm.mixer("self-attention")
+    claimed = replace(implementations(mixer)["explicit"], made=InSingle)
+    subject, draw = Subject(mixer, claimed), Draw({"l": 5, "d": 6, "n": 2}, scale=1000.0)
+    whole, found = module_equals(mixer, claimed), findings(Trial, subject, draw)
+    if part == 1.0:
+        steps = dispatched_equals(mixer, claimed, step=True)
+        assert whole.passed and whole.detail.endswith(IN_SINGLE) and steps.passed
+        assert found == [] and subject.noted == {IN_SINGLE}
+    else:
+        assert whole.passed is False and found
+        assert "equation (13) Z is the first whose values the module never" in whole.detail
 
 
 def test_weights_that_are_zeros_and_ones_are_blamed_by_their_places() -> None:
