@@ -955,7 +955,7 @@ def test_a_softmax_in_fp32_is_compared_up_to_its_rounding(part: float) -> None:
 
     mixer = cm.mixer("self-attention")
     claimed = replace(implementations(mixer)["explicit"], made=InSingle)
-    subject, draw = Subject(mixer, claimed), Draw({"l": 5, "d": 6, "n": 2}, scale=1000.0)
+    subject, draw = Subject(mixer, claimed), Draw({"l": 5, "d": 6, "n": 2})
     whole, found = module_equals(mixer, claimed), findings(Trial, subject, draw)
     if part == 1.0:
         steps = dispatched_equals(mixer, claimed, step=True)
