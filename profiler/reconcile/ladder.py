@@ -20,6 +20,7 @@ from costmodel.language.equations import Mixer
 from costmodel.prediction.boards import Board
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
+from costmodel.program.phases import TRAINING_STEP
 from profiler.counting.operations import ZERO_GRADIENTS
 from profiler.counting.rules import nominal_words
 from profiler.hardware.result import hardware_level
@@ -29,6 +30,7 @@ from profiler.modules.described import (
     sum_classes,
 )
 from profiler.modules.registry import Implementation
+from profiler.proofs.remedies import rewrites_meant
 from profiler.reconcile.cost import cost_of
 from profiler.reconcile.derived import Prediction, derived
 from profiler.reconcile.hardware import hardware_causes, moved, unexplained_by_class
@@ -47,6 +49,18 @@ def zeros(measurement: Measurement) -> tuple[Cause, ...]:
     counted = measurement.counts.get("zeros")
     found = class_differences(dispatched_classes(counted), {}) if counted else {}
     return (Cause(2, 3, "zeros", found, ZERO_GRADIENTS),) if found else ()
+
+
+@cache
+def remedy(mixer: Mixer, implementation: Implementation, phase: str) -> str:
+    """The sentence of `check` that other rewrites of @implementation explain what forward (of the
+    phase "inference": forward and step) dispatches beyond the description; "" if none does, or the
+    description is right."""
+    said = rewrites_meant(mixer, implementation, step=phase == "inference").removeprefix("; ")
+    own = f"rewrites={implementation.rewrites} "
+    if not said.endswith("explains the whole difference") or said.startswith(own):
+        return ""
+    return f"{said} of the forward pass" if phase in TRAINING_STEP else said
 
 
 def ladder(
@@ -81,6 +95,9 @@ def ladder(
         gap: sum_classes(cause.counts for cause in causes if cause.start == gap) for gap in (1, 2)
     }
     first, second = theory.first, theory.second
+    rest = class_differences(class_differences(third, second), explained[2])
+    if rest and not dispatch["unknown"] and (said := remedy(mixer, implementation, theory.phase)):
+        why = {"2-3": said, **why}
     return Ladder(
         mixer=mixer.origin,
         implementation=implementation.name,
@@ -99,7 +116,7 @@ def ladder(
         causes=(*causes, *executing),
         unexplained={
             "1-2": class_differences(class_differences(second, first), explained[1]),
-            "2-3": class_differences(class_differences(third, second), explained[2]),
+            "2-3": rest,
         }
         | ({} if fourth is None else {"3-4": unexplained_by_class(third, fourth, executing)}),
         peers=tuple(

@@ -231,8 +231,9 @@ class Ladder(Record, frozen=True):
     unexplained: Mapping[str, Classes]
     peers: tuple[PeerFigure, ...]
     reasons: Mapping[str, str]
-    """A rung ("3", "4"), a quantity of rung 5 or the gap "1-2" -> the reason: why the rung is
-    incomplete or nominal, the quantity missing, or the gap without an unexplained rest."""
+    """A rung ("3", "4"), a quantity of rung 5 or a gap -> the reason: why the rung is incomplete or
+    nominal, the quantity missing, the gap "1-2" without an unexplained rest, or which rewrites
+    would explain the rest of the gap "2-3"."""
     uncounted: tuple[str, ...] = ()
     """Dispatched operations without a counting rule: no rung counts them."""
     memory: Mapping[str, Memory] = {}
@@ -251,7 +252,11 @@ class Ladder(Record, frozen=True):
         """Sentences on all that no cause explains: operations, the figures of other projects'
         counters, bytes; and on operations without a counting rule. [] if everything is
         explained."""
-        found = [f"unexplained: {signed_words(g)}" for g in self.unexplained.values() if g]
+        found = [
+            "; ".join([f"unexplained: {signed_words(rest)}", *self._remedies(gap)])
+            for gap, rest in self.unexplained.items()
+            if rest
+        ]
         if self.uncounted:
             found.append(f"no counting rule for {', '.join(self.uncounted)}")
         found += [
@@ -265,6 +270,10 @@ class Ladder(Record, frozen=True):
             if memory.unexplained
         ]
         return found
+
+    def _remedies(self, gap: str) -> list[str]:
+        """The sentence on what explains the unexplained rest of a gap, if it is known."""
+        return [self.reasons[gap]] if gap == "2-3" and gap in self.reasons else []
 
     @property
     def explained(self) -> bool:

@@ -264,6 +264,17 @@ def test_the_gradients_of_a_dropped_mask_are_unexplained() -> None:
     assert found["mul"] == pairs * (3 + 1 + 3 + 3 + 1 + 3 + 3)
 
 
+@pytest.mark.parametrize(
+    ("phase", "of"), [("training", ""), ("training-step", " of the forward pass")]
+)
+def test_a_rewrite_that_the_description_lacks_is_named(phase: str, of: str) -> None:
+    chosen = implementations("self-attention")["explicit"]
+    lacking = replace(chosen, rewrites=tuple(r for r in chosen.rewrites if r != "safe-softmax"))
+    found = reconciled(chosen.mixer, lacking, SIZES[1], phase).findings
+    said = f"; rewrites={chosen.rewrites} explains the whole difference{of}"
+    assert found[0].startswith("unexplained: ") and found[0].endswith(said), found
+
+
 def test_an_upcast_is_unexplained() -> None:
     assert doctored("she", "direct", Upcast).unexplained["2-3"] == {"convert": 2 * 2 * 5 * 6}
 
