@@ -657,7 +657,8 @@ def check(
     elif not target.endswith(".py") and os.path.isfile(target):
         files = ", ".join((*CLAIM_FILES, *TABLE_FILES))
         raise UsageError(
-            f"{target}: only {files} files have claims, and a mixer of your own is FILE.py:NAME"
+            f"{target}: only {files} files have claims (`table --format csv -o FILE.csv` "
+            f"writes one), and a mixer of your own is FILE.py:NAME"
         )
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))

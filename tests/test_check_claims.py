@@ -645,7 +645,7 @@ BAD = {
     "check she --convention denss --claim 'mul = 4'": "did you mean 'dense'",
     "check she --claim 'mul = 4' --format csv": "rich, markdown, latex, json",
     "check she --phase training": "without --claim the mixer itself is checked: leave out --phase",
-    "check README.md": "README.md: only .toml, .json, .tex, .csv files have claims",
+    "check README.md": "only .toml, .json, .tex, .csv files have claims (`table --format csv -o",
     "check she --claim 'mul = where(l)'": "'where(l)': expected where(value, a condition",
     "check paper.toml": "paper.toml is not a readable file of claims",
     "check paper.json --claim 'mul = 4'": "paper.json states the options of its claims: leave",

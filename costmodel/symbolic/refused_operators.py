@@ -28,7 +28,7 @@ INSTEAD: Mapping[str, tuple[str, str]] = {
     "__mod__": ("%", "rows of chunks are (p - 1)*C + e, with an index p and an index e"),
     "__divmod__": ("divmod", "rows of chunks are (p - 1)*C + e, with an index p and an index e"),
     "__floordiv__": ("//", "it rounds sizes and indices alone"),
-    "__truediv__": ("/", "it divides expressions and sizes"),
+    "__truediv__": ("/", "it divides expressions and sizes; // rounds an index down, i // 2"),
     "__add__": ("+", "it adds entries, expressions, sizes and indices"),
     "__sub__": ("-", "it subtracts entries, expressions, sizes and indices"),
     "__mul__": ("*", "it multiplies entries, expressions, sizes and indices"),
