@@ -22,9 +22,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
-from costmodel.errors import Unanswered, Unsupported
+from costmodel.errors import Unanswered, UnknownMixer, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.macros.norms import normalises
+from costmodel.language.options import joined
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.chosen_sizes import letters_of
 from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, REWRITES
@@ -114,7 +115,7 @@ def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Dif
             equations have sizes that the trace lacks.
         ByCases: the module or the equations count by cases; `compare_passes` compares each.
     """
-    mixer = load_mixer(name)
+    mixer = in_sizes_of(trace, load_mixer(name))
     listed = ", ".join(dict.fromkeys(u.name for u in trace.uncounted if u.phase == phase))
     if listed:
         raise TraceError(
@@ -156,6 +157,25 @@ def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Dif
     )
 
 
+def in_sizes_of(trace: Trace, mixer: Mixer) -> Mixer:
+    """The mixer with the head width h as a size by itself, if the trace names h and d is not n*h
+    there; else the mixer unchanged, whose h is d/n.
+
+    Raises:
+        TraceError: the mixer is in no file, so that its equations cannot be written with h.
+    """
+    d, n, h = (trace.variables.poly(letter) for letter in ("d", "n", "h"))
+    derived = mixer.has_head_width and "h" not in mixer.letters
+    if not derived or h is None or (d is not None and n is not None and d == n * h):
+        return mixer
+    try:
+        return load_mixer(joined(mixer.origin.partition("{")[0], (), {"h": 1})).at_any_sizes
+    except UnknownMixer:
+        raise TraceError(
+            f"h is d/n in the equations of {mixer.name}: give d with --let d=n*h"
+        ) from None
+
+
 def in_asked_sizes(classes: Classes, trace: Trace) -> Classes:
     """Formulas in the sizes of the user, without letters of divisions."""
     return {name: asked_formula(poly, trace.divisions) for name, poly in classes.items()}
@@ -193,7 +213,7 @@ def compare_passes(trace: Trace, name: str | Mixer) -> list[Difference]:
         Unsupported, TraceError: the forward pass can be compared in no case, as the equations have
             no count, an operation has no counting rule, or a class or size has no formula.
     """
-    mixer, traces = load_mixer(name), Traces(trace)
+    mixer, traces = in_sizes_of(trace, load_mixer(name)), Traces(trace)
     forward = [*by_case(traces, mixer, "forward", SizeCase())]
     if (refused := refused_gradient(mixer, trace, forward)) is not None:
         return [*forward, not_compared(mixer, "backward", SizeCase(), refused)]

@@ -52,6 +52,21 @@ def test_the_switches_name_all_of_it() -> None:
     assert total == found.difference
 
 
+@pytest.mark.parametrize(("over", "let"), [("l,d,h,n", ""), ("l,d,n", "h=3")])
+def test_a_trace_that_names_the_head_width_leaves_it_free(over: str, let: str) -> None:
+    found = compare_pass(traced(ExplicitSelfAttention, over, let), "self-attention")
+    assert found.explained
+    h = "h" if "h" in over else "3"
+    assert found.difference["mul"] == formula("l**2*n*H - l*n*H".replace("H", h))
+
+
+def test_a_mixer_of_no_file_has_no_free_head_width() -> None:
+    m = Mixer("mine")
+    m.sizes("l d n h")
+    with pytest.raises(TraceError, match=r"h is d/n in the equations of mine: .* --let d=n\*h"):
+        compare_pass(traced(ExplicitSelfAttention, "l,d,h,n"), m)
+
+
 def test_fused_attention_computes_visible_pairs_alone() -> None:
     whole = traced(FusedSelfAttention, "l,h,n", "d=n*h", "fused")
     found = compare_pass(whole, "self-attention")
