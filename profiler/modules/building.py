@@ -26,7 +26,8 @@ def build(
     Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
     the order of the parameters' names, then cast and moved; on the meta device, parameters have
     only shapes. Random numbers of the constructor follow the seed too, and are the parameters
-    unless `drawn`. Sizes that the class does not take are ignored.
+    unless `drawn`. Sizes that the class does not take are ignored; a class that needs h, which is
+    not given, gets d/n.
 
     Raises:
         ValueError: a size is missing or refused.
@@ -60,6 +61,9 @@ def _construct(
     if implementation.options:
         given["options"] = implementation.options
     taken = inspect.signature(implementation.module).parameters
+    needs_h = "h" in taken and taken["h"].default is inspect.Parameter.empty and "h" not in sizes
+    if needs_h and {"d", "n"} <= sizes.keys() and sizes["d"] % sizes["n"] == 0:
+        given["h"] = sizes["d"] // sizes["n"]
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     missing = [
         name

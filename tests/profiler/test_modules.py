@@ -688,6 +688,25 @@ def test_bad_sizes_are_refused(mixer: str, sizes: dict[str, int], message: str) 
         build(described, sizes, device="cpu", dtype=torch.float64, seed=3)
 
 
+class NeedsHeadWidth(nn.Module):
+    def __init__(self, *, n: int, h: int, **_: Any) -> None:
+        super().__init__()
+        self.W = nn.Parameter(torch.zeros(n, h))
+
+
+def test_a_class_that_needs_the_head_width_gets_d_over_n() -> None:
+    described = next(iter(registry.implementations("self-attention").values()))
+    own = replace(described, made=NeedsHeadWidth)
+
+    def shape(**sizes: int) -> tuple[int, ...]:
+        made = build(own, sizes, device="cpu", dtype=torch.float64, seed=3)
+        return tuple(made.get_parameter("W").shape)
+
+    assert shape(d=6, l=5, n=2) == (2, 3) and shape(d=6, l=5, n=2, h=7) == (2, 7)
+    with pytest.raises(ValueError, match="needs the size h and was given d, l, n"):
+        shape(d=7, l=5, n=2)
+
+
 def test_parameters_that_are_not_drawn_repeat_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "PERIOD", 7)
     described = registry.implementations("she")["direct"]
