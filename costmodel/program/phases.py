@@ -217,9 +217,12 @@ class Overrun:
 
     def reason(self, sizes: Mapping[str, int]) -> str:
         """A sentence that says why there is no answer at these sizes: position t reads outside of
-        the array; and which size to choose larger, where one alone makes an axis longer."""
-        letters = sorted(self.extent.letters)
+        the array; and which size to choose larger, where one alone makes an axis longer, with its
+        value if t suffices."""
+        letters, t = sorted(self.extent.letters), sizes["t"]
         hint = f": choose a larger {letters[0]}" if len(letters) == 1 else ""
+        if hint and not self.at({**sizes, letters[0]: t}):
+            hint = f": give {letters[0]} = {t} or more"
         return (
             f"position t = {sizes['t']} would read {self.where} of {self.array}, which has "
             f"{self.extent} = {self.extent.at(sizes)} positions{hint}"
