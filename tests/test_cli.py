@@ -220,6 +220,19 @@ def test_columns_of_one_class_and_in_bytes(capsys: pytest.CaptureFixture[str]) -
     assert int(row["weights"]) == int(row["weights_bytes"]) == 4 * 4 * 4
 
 
+def test_a_caption_of_bytes_names_constant_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    def noted(options: str) -> str:
+        names = "gqa+rotary retnet she --columns traffic --phase training"
+        assert cli.run(f"table {names} {options}".split()) == 0
+        return capsys.readouterr().out.rpartition("bytes: ")[2].strip()
+
+    assert noted("") == "elements fp32"
+    assert noted("--weight-dtype fp8").startswith(
+        "elements fp32, weights fp8; constant tables (cos, sin"
+    )
+    assert noted("--weight-dtype fp8").endswith(") take the type of weights")
+
+
 USER = """import costmodel as cm
 
 decay = cm.Mixer("decay", source="a note")
@@ -300,9 +313,9 @@ def test_a_k_behind_a_size_is_1024(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_token_past_a_table_says_which_size_to_raise(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["table", "mla", "--phase", "inference", "--columns", "mixer,state", "--t", "32k"]
     assert cli.run(asked) == 0
-    assert "cos, which has l = 128 positions: choose a larger l" in capsys.readouterr().out
+    assert "cos, which has l = 128 positions: give l = 32768 or more" in capsys.readouterr().out
     assert cli.run([*asked, "--l", "32k"]) == 0
-    assert "choose a larger" not in capsys.readouterr().out
+    assert "positions" not in capsys.readouterr().out
 
 
 def test_a_note_on_one_column_is_singular(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,13 +82,19 @@ class Dtypes:
 
     def caption_of(self, subjects: Iterable[Mixer]) -> str:
         """The element types of mixers and networks in words: once if all have the same types, else
-        with names: `elements fp32 (self-attention); elements bf16, state fp32 (gpt-2)`."""
+        with names: `elements fp32 (self-attention); elements bf16, state fp32 (gpt-2)`. A type of
+        weights is that of constant tables too, which are named."""
         having: dict[str, dict[str, None]] = {}
+        tables: dict[str, None] = {}
         for subject in subjects:
             having.setdefault(self.of(subject.dtypes).caption, {})[subject.name] = None
+            tables |= {a.name: None for a in subject.arrays.values() if a.role == "buffer"}
+        said = [f"{caption} ({', '.join(names)})" for caption, names in having.items()]
         if len(having) == 1:
-            return next(iter(having))
-        return "; ".join(f"{caption} ({', '.join(names)})" for caption, names in having.items())
+            said = [*having]
+        if self.weights and tables:
+            said.append(f"constant tables ({', '.join(tables)}) take the type of weights")
+        return "; ".join(said)
 
     @property
     def caption(self) -> str:
