@@ -689,6 +689,8 @@ def test_bad_sizes_are_refused(mixer: str, sizes: dict[str, int], message: str) 
 
 
 class NeedsHeadWidth(nn.Module):
+    """A class whose constructor has no default for h."""
+
     def __init__(self, *, n: int, h: int, **_: Any) -> None:
         super().__init__()
         self.W = nn.Parameter(torch.zeros(n, h))
