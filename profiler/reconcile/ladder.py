@@ -30,7 +30,6 @@ from profiler.modules.described import (
     sum_classes,
 )
 from profiler.modules.registry import Implementation
-from profiler.proofs.remedies import rewrites_meant
 from profiler.reconcile.cost import cost_of
 from profiler.reconcile.derived import Prediction, derived
 from profiler.reconcile.hardware import hardware_causes, moved, unexplained_by_class
@@ -55,7 +54,11 @@ def zeros(measurement: Measurement) -> tuple[Cause, ...]:
 def remedy(mixer: Mixer, implementation: Implementation, phase: str) -> str:
     """The sentence of `check` that other rewrites of @implementation explain what forward (of the
     phase "inference": forward and step) dispatches beyond the description; "" if none does, or the
-    description is right."""
+    description is right, or torch is not installed."""
+    try:
+        from profiler.proofs.remedies import rewrites_meant
+    except ModuleNotFoundError:
+        return ""
     said = rewrites_meant(mixer, implementation, step=phase == "inference").removeprefix("; ")
     own = f"rewrites={implementation.rewrites} "
     if not said.endswith("explains the whole difference") or said.startswith(own):

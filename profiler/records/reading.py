@@ -112,9 +112,10 @@ def compact(reading: Reading, without: Collection[str]) -> Reading:
     return replace(reading, samples=packed(reading.samples), details=details)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Objects(Sequence[Any]):
-    """A list of JSON objects in a quarter of its memory: as text, decoded at each access."""
+    """A list of JSON objects in a quarter of its memory: as text, decoded at each access. A list of
+    the same objects is equal."""
 
     text: bytes
     """The list in JSON."""
@@ -129,6 +130,12 @@ class Objects(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(msgspec.json.decode(self.text))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list | tuple | Objects) and [*self] == [*other]
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
 
 PACKED = (str, list, tuple)
