@@ -250,15 +250,15 @@ def test_it_is_shown_equal_once_however_many_sizes(
 
 
 UNEQUAL = (
-    ("GateLost", "module equals equations fails at l = 1, d = 1: y[1, 1] is ",
+    ("GateLost", "'module equals equations' fails at l = 1, d = 1: y[1, 1] is ",
      "the module computes ext as the equations do; equation (24) adj is the first whose values"),
-    ("SumLost", "module equals equations fails at l = 2, d = 1: y[2, 1] is ",
+    ("SumLost", "'module equals equations' fails at l = 2, d = 1: y[2, 1] is ",
      "equation (23) ext is the first whose values the module never computes"),
-    ("StepLost", "step equals forward fails at l = 1, d = 1: y[1, 1] is 0, forward gives ",
+    ("StepLost", "'step equals forward' fails at l = 1, d = 1: y[1, 1] is 0, forward gives ",
      "in step, the module computes the values of every equation but returns other values"),
-    ("Renamed", "module equals equations fails at l = 1, d = 1: ",
+    ("Renamed", "'module equals equations' fails at l = 1, d = 1: ",
      "the equations have a parameter W_out (1, 1), the module has none of that name"),
-    ("Broken", "module equals equations fails at l = 1, d = 1: ", "the module fails: half done"),
+    ("Broken", "'module equals equations' fails at l = 1, d = 1: ", "the module fails: half done"),
 )  # fmt: skip
 
 
@@ -268,7 +268,7 @@ def test_a_class_that_is_not_equal_parts_somewhere(
 ) -> None:
     with pytest.raises(MeasureError) as refused:
         planned("she", implementation=f"{own}:{name}")
-    assert str(refused.value).startswith(f"{own}:{name} is not she: {begins}")
+    assert str(refused.value).startswith(f"{own}:{name} does not compute she: the proof {begins}")
     assert holds in str(refused.value)
 
 
@@ -294,15 +294,16 @@ def test_a_module_of_ones_own_is_shown_equal_before_anything_is_measured(tmp_pat
     with pytest.raises(MeasureError) as refused:
         planned(name)
     assert str(refused.value).startswith(
-        "the module Window is not window-times-3: module equals equations fails at l = 1, d = 1, "
-        "w = 1: y[1, 1] is "
+        "the module Window does not compute window-times-3: the proof 'module equals equations' "
+        "fails at l = 1, d = 1, w = 1: y[1, 1] is "
     )
 
 
 def test_its_step_is_shown_equal_where_it_is_measured(tmp_path: Path) -> None:
     name = written(tmp_path, "step-times-3", STEP_TIMES_3)
     assert named(planned(name)) == [("step-times-3", "direct")]
-    with pytest.raises(MeasureError, match="the module Window is not step-times-3: step equals f"):
+    said = "the module Window does not compute step-times-3: the proof 'step equals forward' fails"
+    with pytest.raises(MeasureError, match=said):
         planned(name, phases=("training", "decode"))
 
 

@@ -83,7 +83,7 @@ def test_a_file_is_imported_where_the_command_line_names_it(
     assert not (tmp_path / "imported").exists()
     said = refused(capsys, *words, "--own", "mine.py", code=FAILED)
     assert (tmp_path / "imported").exists()
-    assert "mine.py:Window is not self-attention" in said
+    assert "mine.py:Window does not compute self-attention" in said
 
 
 def test_own_is_for_records(capsys: Capture) -> None:
