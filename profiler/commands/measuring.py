@@ -447,7 +447,9 @@ def reconcile(
         found = measured(asked, regenerating(context), counts_only=counts_only, cold=cold)
         records, problems = found.measurements, found.failures
     # a file may hold many records: each is freed as soon as it has a ladder
-    made, unknown = ladders(records if source is None else emptied(records), on)
+    made, unknown = ladders(
+        records if source is None else emptied(records), on, advise=source is None
+    )
     told(unknown)
     if made:
         show(document(made, full=full), format_, None, False, context)

@@ -67,14 +67,20 @@ def remedy(mixer: Mixer, implementation: Implementation, phase: str) -> str:
 
 
 def ladder(
-    measurement: Measurement, mixer: Mixer, implementation: Implementation, on: Board | None = None
+    measurement: Measurement,
+    mixer: Mixer,
+    implementation: Implementation,
+    on: Board | None = None,
+    *,
+    advise: bool = True,
 ) -> Ladder:
     """Reconcile one measurement with the mixer's equations: five views of one call (rungs), and why
     neighbouring views differ. Rungs 1 to 4 are numbers of operations by class: of the equations as
     published (1), as the implementation evaluates them (2), of the operations that torch dispatched
     (3), and as the hardware executed (4, None without hardware counters). Rung 5 is the measured
     time (s), memory (bytes) and energy (J), and the least time (s) on the board `on`. `unexplained`
-    is what no named cause explains; `peers` are other projects' counters. Raises ValueError: the
+    is what no named cause explains; `peers` are other projects' counters. With `advise`, the module
+    runs at small sizes to find rewrites that explain an unexplained rest. Raises ValueError: the
     record holds no counts of dispatched operations."""
     if "dispatch" not in measurement.counts:
         raise ValueError("the record holds no counts of dispatched operations: measure again")
@@ -99,7 +105,8 @@ def ladder(
     }
     first, second = theory.first, theory.second
     rest = class_differences(class_differences(third, second), explained[2])
-    if rest and not dispatch["unknown"] and (said := remedy(mixer, implementation, theory.phase)):
+    advise = advise and bool(rest) and not dispatch["unknown"]
+    if advise and (said := remedy(mixer, implementation, theory.phase)):
         why = {"2-3": said, **why}
     return Ladder(
         mixer=mixer.origin,
@@ -197,11 +204,12 @@ def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> 
 
 
 def ladders(
-    measurements: Iterable[Measurement], on: Board | None = None
+    measurements: Iterable[Measurement], on: Board | None = None, *, advise: bool = False
 ) -> tuple[list[Ladder], list[str]]:
     """The ladders (a record's operations by equations, torch and hardware, and its cost, with the
     least time on the board `on`) of the records that can be reconciled, and a sentence for each
-    problem.
+    problem. `advise` looks for rewrites that explain what is unexplained: it takes seconds for each
+    module, which must be the one that was measured.
 
     No error is raised: a problem is a record that keeps a failure, names a mixer or an
     implementation that does not exist, has sizes that its mixer refuses, or lacks a count. Records
@@ -222,7 +230,7 @@ def ladders(
             names = (record.mixer, record.implementation, record.form)
             mixer, implementation = candidate(*names)
             fit(mixer, record.sizes)
-            found.append(ladder(record, mixer, implementation, on))
+            found.append(ladder(record, mixer, implementation, on, advise=advise))
         except ValueError as error:
             note_problem(record, f": {error}")
         except KeyError as error:  # counts are read without a check that each key is present
