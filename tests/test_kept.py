@@ -213,15 +213,20 @@ def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
     kept.keep_in(None)
 
 
-def test_a_large_file_is_emptied(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_emptied_and_small_again(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled(file)
-    monkeypatch.setattr(kept, "MOST_BYTES", 100)
+    with sqlite3.connect(file) as opened:
+        opened.execute("INSERT INTO answers VALUES ('older', 'me', ?)", (bytes(10**6),))
+    monkeypatch.setattr(kept, "MOST_BYTES", 10**6)
     kept.keep_in(file)
     ask(cm.mixer("me")).of(counted)
     kept.write()
     kept.keep_in(file)
     assert kept._store is not None
     assert {key.split()[0] for key in kept._store.known} == {"me"}
+    assert file.stat().st_size < 10**6
 
 
 def test_commands_share_the_file_and_print_what_they_derive(tmp_path: Path) -> None:

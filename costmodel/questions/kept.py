@@ -31,7 +31,7 @@ SOURCES = ("symbolic", "language", "program", "paths", "adjoint", "questions", "
 """The folders of costmodel whose files decide an answer."""
 
 MOST_BYTES = 64 * 2**20
-"""A file that is larger than this is emptied before new answers are added."""
+"""A file that is larger than this is removed before new answers are added."""
 
 WAITING_S = 1.0
 """How long a process waits for a lock that another process holds on the file."""
@@ -83,19 +83,19 @@ class Store:
             return {}
 
     def write(self) -> None:
-        """Add the new answers to the file, which is emptied first if larger than `MOST_BYTES`. A
+        """Add the new answers to the file, which is removed first if larger than `MOST_BYTES`. A
         file that cannot be written stays as it is; a broken file is deleted."""
         if not self.new:
             return
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.file.exists() and self.file.stat().st_size > MOST_BYTES:
+                self._remove()  # sqlite's DELETE leaves a file as large as it was
             with self._open() as opened, opened:
                 opened.execute(
                     "CREATE TABLE IF NOT EXISTS answers"
                     " (sources TEXT, key TEXT, answer BLOB, PRIMARY KEY (sources, key))"
                 )
-                if self.file.stat().st_size > MOST_BYTES:
-                    opened.execute("DELETE FROM answers")
                 rows = [(self.sources, key, answer) for key, answer in self.new.items()]
                 opened.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
         except sqlite3.OperationalError:
