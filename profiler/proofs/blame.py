@@ -37,7 +37,7 @@ Numbers = np.ndarray[Any, Any]
 TELLING = 2
 """How many tokens after the first wrong one are examined to tell arrays of equal values apart."""
 
-IN_SINGLE = 1e-6
+NEAR_SINGLE = 1e-6
 """The error allowed in place of TOLERANCE of the numbers of a call that computes in float32."""
 
 PAIRS = 200
@@ -127,7 +127,7 @@ class Recorder(DispatchMode):
     def near(self) -> float:
         """The distance at which numbers up to 1 count as equal."""
         single = any(tensor.dtype == torch.float32 for tensor in self.seen)
-        return IN_SINGLE if single else TOLERANCE
+        return NEAR_SINGLE if single else TOLERANCE
 
     def of_size(self, wanted: Numbers) -> Iterator[Numbers]:
         """Yield the recorded tensors with as many entries per sequence as `wanted`, each as a row
