@@ -13,7 +13,8 @@ apart is told beside the widths.
 With `--busy`: on a busy machine a time is an estimate between two ends. Twice as many processes as
 there are processors spin while a call is timed as `profile --seconds 1` times it, on one thread and
 on as many as torch takes. Before and after, the call is timed on the machine as it is; the ends of
-the estimate should hold these quiet times.
+the estimate should hold these quiet times. Where the two quiet times lie more than a tenth apart,
+the call has no known time, and the estimate is printed alone.
 
 python -m benchmarks.interval_coverage [--busy]
 """
@@ -62,8 +63,10 @@ BUSY_CALLS = (
     ("self-attention", "explicit", {"l": 512, "d": 128}),
 )
 """Calls of 0.1 to 15 ms, by mixer, implementation and sizes."""
-BUSY_TIMES = 4
+BUSY_TIMES = 8
 """Times of each call and number of threads on a busy machine."""
+AGREE = 1.1
+"""The most that the quiet times before and after an estimate differ by, as a factor."""
 TRIES = 2
 """The most times that are taken between two estimates until one is quiet."""
 TOGETHER = 6
@@ -117,8 +120,8 @@ def of_busy() -> None:
 
 
 def busy_times(call: PreparedCall) -> list[tuple[Reading, float]]:
-    """Estimates of a call while others spin, each with the median of the quiet times just before
-    and after; without one, the estimate is printed alone."""
+    """Estimates of a call while others spin, each with the mean of the quiet times just before and
+    after. Without two quiet times that agree, the estimate is printed alone."""
     found = []
     before = calm(call)
     for _ in range(BUSY_TIMES):
@@ -128,8 +131,9 @@ def busy_times(call: PreparedCall) -> list[tuple[Reading, float]]:
         ends = " to ".join(scaled(busy.details[end], "s", 3) for end in ("ci_low", "ci_high"))
         beside = f"{time_words(before)} and {time_words(after)}"
         print(f"  {time_words(busy)}, {ends}, beside {beside}", flush=True)
-        quiet = [each.value for each in (before, after) if grade_of(each) == QUIET]
-        found += [(busy, statistics.median(quiet))] if quiet else []
+        quiet = sorted(each.value for each in (before, after) if grade_of(each) == QUIET)
+        known = len(quiet) == 2 and quiet[1] <= AGREE * quiet[0]
+        found += [(busy, statistics.mean(quiet))] if known else []
         before = after
     return found
 
