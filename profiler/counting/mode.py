@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -40,21 +41,8 @@ class OperationKind:
     """Phase -> the operation's name, prefixed by the phase."""
 
 
-KINDS: dict[int, OperationKind] = {}
-"""id of an operation -> its kind, for every operation so far: hashing torch's operations is
-slow."""
-
-
+@cache
 def kind_of_operation(func: Any) -> OperationKind:
-    """The facts about a torch operation that hold for all its calls: name, counting rule and
-    properties (view, in place, ...), derived at its first call and kept."""
-    found = KINDS.get(id(func))
-    if found is None:
-        found = KINDS[id(func)] = make_kind(func)
-    return found
-
-
-def make_kind(func: Any) -> OperationKind:
     """Derive the facts about an operation (`OperationKind`) from its schema and its counting rule.
     An operation is composite, so that its parts are dispatched instead, if torch has its parts and
     it is a view or has no counting rule."""
