@@ -5,7 +5,7 @@ the power reading is a mean over 10 ms to 1 s, refreshed as rarely. A call takes
 milliseconds. So the call is repeated without a gap, and energy per call is
 
     E = P x t,    P = joules between two steps of the counter / seconds between them,
-|                  t = seconds between the ends of two batches of calls / calls between them.
+                     t = seconds between the ends of two batches of calls / calls between them.
 
 Both steps are found by polling while the load runs, so the counter's period is not an error. The
 errors, and the details of a reading that show them:
