@@ -433,8 +433,8 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: counting("strict,recompute=all"),
             ConventionError,
-            "recompute=, only= and loss= are about a mixer by itself: of a network, --recompute "
-            "layers computes layers again, and --loss or --no-loss says whether its own is counted",
+            "recompute=, only= and loss= are options of a mixer by itself: for a network, give "
+            "--recompute layers, --loss or --no-loss",
         ),
     ],
 )

@@ -458,8 +458,8 @@ def test_a_table_says_which_loss_is_counted(capsys: pytest.CaptureFixture[str]) 
         ),
         (
             ("model", "decoder", "--convention", "loss=squared-error"),
-            "recompute=, only= and loss= are about a mixer by itself: of a network, --recompute "
-            "layers computes layers again, and --loss or --no-loss says whether its own is counted",
+            "recompute=, only= and loss= are options of a mixer by itself: for a network, give "
+            "--recompute layers, --loss or --no-loss",
         ),
     ],
 )

@@ -142,8 +142,8 @@ class OwnSizes:
             known = letter in given and value.letters <= sizes.keys()
             if letter in given and not (known and value.rational(sizes) == given[letter]):
                 raise SizeError(
-                    f"{letter} follows from {why} in this network: make the network with another "
-                    f"value, such as model(..., sizes={{'{letter}': {given[letter]}}})"
+                    f"{letter} of this network is fixed by {why}: give another {letter} where the "
+                    f"network is made, as in model(..., sizes={{'{letter}': {given[letter]}}})"
                 )
         sizes = {**self.sizes, **checked(given)}
         for use in self.tables:
@@ -193,7 +193,8 @@ class Assembly:
         from a configuration, and was made of none."""
         if self.described.choices is None:
             raise ModelError(
-                f"{self.name} was read from a configuration and has no choices: ask for its blocks"
+                f"{self.name} was read from a configuration and not made of choices: read "
+                "network.described.stacks, the blocks of its layers"
             )
         return self.described.choices
 

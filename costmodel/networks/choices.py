@@ -239,7 +239,7 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         texts: Any = value
         inside = texts.values() if key in TEXTS else texts if key in LISTS else ()
         if not all(isinstance(item, str) for item in inside):
-            raise ModelError(f"{where}: '{key}' must hold names and formulas, got {value!r}")
+            raise ModelError(f"{where}: '{key}' must hold texts alone, got {value!r}")
         if key in LISTS:
             changed[key] = tuple(value)
         elif key in MAPPINGS:

@@ -126,7 +126,7 @@ class Configuration:
             one, two = self.fields.get(name), self.fields.get(own)
             if None not in (one, two) and one != two:
                 raise self.refused(
-                    f"{name} = {one!r} and {own} = {two!r} are one field of the class: leave out "
+                    f"{name} = {one!r} and {own} = {two!r} are two names of one field: leave out "
                     "one of the two"
                 )
         return self.with_defaults(found["defaults"])
@@ -174,7 +174,7 @@ class Configuration:
                 if (known := DTYPES.get(str(found).removeprefix("torch."))) is None:
                     raise self.refused(
                         f"{name} = {found!r} is unknown: expected {', '.join(DTYPES)}; --ignore "
-                        f"{name} leaves it out"
+                        f"{name} leaves the field out"
                     )
                 return known
         return ""
@@ -262,7 +262,7 @@ class Configuration:
         null, ModelError for any other value."""
         found = self.listing(name)
         if any(type(one) is not int for one in found or ()):
-            raise self.refused(f"'{name}' must list numbers of layers, from 0, got {found!r}")
+            raise self.refused(f"'{name}' must list layers by number, from 0 on, got {found!r}")
         return found
 
     def flags(self, name: str, layers: int) -> list[bool] | None:
@@ -330,7 +330,8 @@ class Configuration:
             found = self.fields.get(name)
             if found is not None and found != value:
                 raise self.refused(
-                    f"{name} = {found!r} differs from what other fields say, {value!r}"
+                    f"{name} = {found!r} contradicts other fields, from which {value!r} follows: "
+                    f"leave out {name}"
                 )
 
     def architecture(self, *known: str) -> str:
@@ -395,8 +396,8 @@ class Configuration:
                 continue
             known = f" (the default is {usual[name]!r})" if name in usual else ""
             if isinstance(value, list) and len(value) == self.get("num_hidden_layers"):
-                known += ", and the class reads layer_types" * ("layer_types" in self.defaults)
+                known += " (the class reads layer_types)" * ("layer_types" in self.defaults)
             raise self.refused(
-                f"'{name}' = {value!r} is not read{known}: a count may depend on it; "
-                f"--ignore {name} leaves it out"
+                f"the field '{name}' = {value!r} is not read{known}, but counts may depend on the "
+                f"field: --ignore {name} counts without the field"
             )

@@ -150,13 +150,13 @@ def _mixer(c: Choices, mixer: Mixer, *, cross: bool = False) -> Use:
     reads = any(array.role == "context" for array in mixer.arrays.values())
     if reads and not cross:
         raise ModelError(
-            f"{c.name}: {mixer.origin} reads a second sequence, and a layer has only one: give it "
-            f"as the mixer that reads the encoder's output (cross)"
+            f"{c.name}: {mixer.origin} reads a second sequence, and a layer has only one: choose "
+            f"another mixer, or, of an encoder-decoder, --cross {mixer.origin}"
         )
     if cross and not reads:
         raise ModelError(
-            f"{c.name}: {mixer.origin} reads no second sequence, so it cannot read the encoder's "
-            f"output (cross): self-attention+cross does"
+            f"{c.name}: {mixer.origin} reads no second sequence, and --cross needs a mixer that "
+            "reads the encoder's output, such as self-attention+cross"
         )
     if sum(array.role == "input" for array in mixer.arrays.values()) > 1:
         raise ModelError(

@@ -183,8 +183,8 @@ def network(given: Choices | Description, **sizes: int) -> Network:
     layers = chosen.sizes.get("L") if chosen.patterned else None
     if chosen.patterned and not isinstance(layers, int):
         raise ModelError(
-            f"{chosen.name}: its layers differ ({', '.join(chosen.mixers)} in turn), so their "
-            f"number must be one number: give --L"
+            f"{chosen.name} has layers of {', '.join(chosen.mixers)} in turn, and needs one number "
+            "of layers: give one, such as --L 12"
         )
     numbers = chosen.sizes.get("L")
     for number in numbers if isinstance(numbers, tuple) else (numbers,):
@@ -206,12 +206,11 @@ def refuse_layers(described: Description, number: int | None) -> None:
             continue
         if sharing and layers > len(stack.blocks):
             raise ModelError(
-                f"{described.name}: L = {layers} is too large: the configuration describes "
-                f"{len(stack.blocks)} layers, which share {', '.join(sorted(sharing))}: give L of "
-                f"{len(stack.blocks)} or less"
+                f"{described.name}: L must be at most {len(stack.blocks)}, the number of layers in "
+                f"the configuration, which share {', '.join(sorted(sharing))}: got {layers}"
             )
         if stack.sets is not None and layers < stack.sets:
             raise ModelError(
-                f"{described.name}: L = {layers} is too small: the layers have {stack.sets} sets "
-                f"of parameters, and need as many layers at least"
+                f"{described.name}: L must be at least {stack.sets}, the number of sets of "
+                f"parameters that the layers share: got {layers}"
             )

@@ -54,14 +54,15 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
     chosen = [part for part in dict.fromkeys(parts) if part.startswith("dropout")]
     if len(chosen) > 1 or any(part not in DROPOUTS for part in chosen):
         raise ConventionError(
-            f"'{','.join(chosen)}': choose one of {', '.join(DROPOUTS)} for what dropout costs"
+            f"expected one rule of what dropout costs, {' or '.join(DROPOUTS)}, got "
+            f"'{','.join(chosen)}'"
         )
     others = [part for part in parts if part not in chosen]
     found = named_convention(",".join(others) if others or not chosen else "strict")
     if found.backward != Backward():
         raise ConventionError(
-            "recompute=, only= and loss= are about a mixer by itself: of a network, --recompute "
-            "layers computes layers again, and --loss or --no-loss says whether its own is counted"
+            "recompute=, only= and loss= are options of a mixer by itself: for a network, give "
+            "--recompute layers, --loss or --no-loss"
         )
     return Counting(found, *chosen)
 

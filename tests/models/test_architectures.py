@@ -314,20 +314,20 @@ REFUSED = [
     ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types has 'conv': "),
     ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "the kind of each of 32 layers"),
     ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "use_sliding_window is f"),
-    ({"model_type": "gpt_oss", "experts_per_token": 3}, "= 3 differs from what other fields say"),
+    ({"model_type": "gpt_oss", "experts_per_token": 3}, "= 3 contradicts other fields, from which"),
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "a layer of kind full_attention"),
     ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
     ({"model_type": "gemma4_text", "per_layer_config": {"x": {"head_dim": 8}}}, "names layer x"),
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 10,
       "use_bidirectional_attention": "all"}, "beside 'num_kv_shared_layers' is not known here"),
     ({**ZAMBA, "layers_block_type": ["mamba"]}, "the kind of each of 4 layers"),
-    ({"model_type": "zamba2", "n_mamba_heads": 7}, "does not divide the 5120 channels"),
+    ({"model_type": "zamba2", "n_mamba_heads": 7}, "divide mamba_expand * hidden_size = 5120"),
     ({"model_type": "zamba2", "mamba_expand": None}, "the size 'mamba_expand' is missing"),
     ({"model_type": "zamba2", "mamba_expand": "2"}, "'mamba_expand' must be a positive integer"),
     ({"model_type": "mamba", "expand": "2"}, "'expand' must be a positive integer, got '2'"),
     ({"model_type": "zamba2", "num_hidden_layers": 38}, "'layers_block_type' must name the kind"),
-    ({"model_type": "zamba", "n_mamba_heads": 3}, "does not divide the 7424 channels"),
-    ({"model_type": "zamba", "attention_hidden_size": 64}, "= 64 differs from what other fields"),
+    ({"model_type": "zamba", "n_mamba_heads": 3}, "divide mamba_expand * hidden_size = 7424"),
+    ({"model_type": "zamba", "attention_hidden_size": 64}, "= 64 contradicts other fields, from"),
     ({"model_type": "zamba2", "num_key_value_heads": 5},
      "num_key_value_heads = 5 does not divide num_attention_heads = 32"),
     ({**LLAMA, "num_key_value_heads": 5}, "num_key_value_heads = 5 does not divide num_attention"),
@@ -336,29 +336,29 @@ REFUSED = [
     ({"model_type": "glm4_moe", "num_local_experts": 9, "n_group": 2},
      "n_group = 2 does not divide num_local_experts = 9"),
     ({"model_type": "zamba2", "num_attention_heads": 30, "use_shared_attention_adapter": True},
-     "divides 2 x hidden_size = 5120: got 30 query heads and 30 key heads"),
+     "divides 2 * hidden_size = 5120: got 30 and 30"),
     ({"model_type": "xlstm", "ffn_proj_factor": -1}, "must be a positive number, got -1"),
     ({"model_type": "mamba2", "num_heads": 7}, "head_dim = 64 is not 8192, which is expand"),
     ({"model_type": "jetmoe", "num_experts_per_tok": 9}, "_per_tok = 9 is more than num_local"),
-    ({"model_type": "jetmoe", "num_attention_heads": 16}, "= 16 differs from what other fields"),
+    ({"model_type": "jetmoe", "num_attention_heads": 16}, "= 16 contradicts other fields, from"),
     ({"model_type": "roformer", "rotary_value": True}, "rotary_value = True is not known here"),
     ({"model_type": "mpt", "d_model": 24}, "16 does not divide hidden_size = 24"),
     ({"model_type": "dbrx", "attn_config": {"kv_heads": 2}}, "'kv_heads' = 2 is not read"),
     ({"model_type": "dbrx", "attn_config": [2]}, "'attn_config' must be an object, got [2]"),
     ({"model_type": "t5", "feed_forward_proj": "gated-mish"}, "'gated-mish' is unknown: it is one"),
     ({"model_type": "dbrx", "ffn_config": {"ffn_act_fn": {"name": "relu"}}}, "or None"),
-    ({"model_type": "albert", "num_hidden_groups": 13}, "L = 12 is too small: the layers have 13"),
+    ({"model_type": "albert", "num_hidden_groups": 13}, "L must be at least 13, the number of"),
     ({"model_type": "vit", "id2label": 5}, "'id2label' must be an object, got 5"),
     (
         {"model_type": "vit", "architectures": ["ViTModel"], "pooler_act": ["a"]},
         "pooler_act '['a']' is unknown: it is one of relu",
     ),
-    ({"model_type": "vit", "patch_size": [4]}, "'patch_size' must be a positive integer or two"),
-    ({**LLAMA, "attn_logit_cap": 30.0}, "--ignore attn_logit_cap leaves it out"),
+    ({"model_type": "vit", "patch_size": [4]}, "'patch_size' must be a positive integer or a l"),
+    ({**LLAMA, "attn_logit_cap": 30.0}, "--ignore attn_logit_cap counts without"),
     ({"model_type": "qwen2_moe", "shared_expert_intermediate_size": 0}, "of width 0 is not read"),
-    ({"model_type": "hy_v3", "first_k_dense_replace": 2}, "differs from what other fields say, 1"),
+    ({"model_type": "hy_v3", "first_k_dense_replace": 2}, "other fields, from which 1 follows"),
     ({"model_type": "mixtral", "n_routed_experts": 4}, "'n_routed_experts' = 4 is not read"),
-    ({"model_type": "zamba2", "conv_kernel": 3}, "conv_kernel = 3 differs from what other fields"),
+    ({"model_type": "zamba2", "conv_kernel": 3}, "conv_kernel = 3 contradicts other fields, from"),
     ({**LLAMA, "is_decoder": True}, "'is_decoder' = True is not read (the default is False)"),
     ({**LLAMA, "hidden_act": "relu2"}, "hidden_act 'relu2' is unknown"),
     ({**LLAMA, "num_attention_heads": 0}, "'num_attention_heads' must be a positive integer"),
@@ -368,20 +368,20 @@ REFUSED = [
     ({"model_type": "laguna", "num_attention_heads_per_layer": [48, 24]},
      "num_attention_heads_per_layer = [48, 24] is not read: expected num_attention_heads for each"),
     ({"model_type": "mllama_text_model", "cross_attention_layers": ["3"]},
-     "'cross_attention_layers' must list numbers of layers, from 0, got ['3']"),
+     "'cross_attention_layers' must list layers by number, from 0 on, got ['3']"),
     ({"model_type": "helium", "head_dim": 16}, "20 heads of width 16 are not as wide as a row of "),
     ({"model_type": "electra", "num_attention_heads": 3}, "3 heads of width 85 are not as wide as"),
     *(({"model_type": kind, "num_attention_heads": 8, "hidden_size": 50}, "8 heads of width 6 are ")
       for kind in ("albert", "roformer", "ctrl", "dbrx", "gpt_neox_japanese", "olmoe")),
     ({"model_type": "jamba", "num_experts": 3, "num_local_experts": 4},
-     "num_local_experts = 4 and num_experts = 3 are one field of the class: leave out one"),
+     "num_local_experts = 4 and num_experts = 3 are two names of one field: leave out one"),
     ({"model_type": "jamba", "num_experts": 3, "num_local_experts": 4},
-     "num_local_experts = 4 and num_experts = 3 are one field of the class: leave out one"),
+     "num_local_experts = 4 and num_experts = 3 are two names of one field: leave out one"),
     ({"model_type": "nemotron_h", "layers_block_type": 7}, "must name the kind of each layer, got"),
     ({"model_type": "gemma3n_text", "hidden_size_per_layer_input": 0}, "must be a positive int"),
-    ({"model_type": "longcat_flash", "qk_head_dim": 7}, "qk_head_dim = 7 differs from what other"),
+    ({"model_type": "longcat_flash", "qk_head_dim": 7}, "qk_head_dim = 7 contradicts other fields"),
     ({"model_type": "aria_text", "moe_num_shared_experts": 0, "mlp_bias": True},
-     "mlp_bias without shared experts is not read, since"),
+     "mlp_bias = true needs shared experts, but moe_num_sh"),
     *(({"model_type": kind, name: 7}, f"'{name}' must be a list, got 7") for kind, name in (
         ("smollm3", "no_rope_layers"), ("lfm2", "full_attn_idxs"), ("llama4_text", "moe_layers"),
         ("llama4_text", "no_rope_layers"), ("mellum", "mlp_layer_types"),
@@ -405,24 +405,24 @@ REFUSED = [
     ({"model_type": "recurrent_gemma", "block_types": []},
      "'block_types' must list recurrent or attention, got []"),
     *(({"model_type": kind, name: ["1"]},
-       f"'{name}' must list numbers of layers, from 0, got ['1']")
+       f"'{name}' must list layers by number, from 0 on, got ['1']")
       for kind, name in (("lfm2", "full_attn_idxs"), ("llama4_text", "moe_layers"),
                          ("qwen3_moe", "mlp_only_layers"), ("bamba", "attn_layer_indices"))),
     *(({"model_type": kind, "num_hidden_layers": 1, "no_rope_layers": ["0"]},
        "'no_rope_layers' must say 0 or 1 for each of 1 layers")
       for kind in ("smollm3", "llama4_text")),
     *(({"model_type": kind, "sliding_window": 40}, "'sliding_window' = 40 is not read (the "
-       "default is None): a count may depend on it; --ignore sliding_window leaves it out")
+       "default is None), but counts may depend on the field: --ignore sliding_window counts")
       for kind in ("llama", "glm4_moe", "olmo2", "deepseek_v3", "nemotron_h", "qwen3_next")),
     *(({"model_type": "kimi_linear", "num_hidden_layers": 3, "linear_attn_config": {
         "full_attn_layers": full, "kda_layers": kda}}, sentence) for full, kda, sentence in (
-        ([3], [1, 2, 3], "layer 3 is in full_attn_layers and in kda_layers: each layer must"),
+        ([3], [1, 2, 3], "layer 3 is in full_attn_layers and in kda_layers: write each layer"),
         ([3], [1], "layer 2 is in neither full_attn_layers nor kda_layers"),
         ([2], [0, 1], "kda_layers has layer 0: layers have numbers from 1 to 3"),
-        ([3], None, "'kda_layers' must list numbers of layers, from 1, got None"),
+        ([3], None, "'kda_layers' must list layers by number, from 1 on, got None"),
     )),
-    *(({"model_type": "gpt_neo", "attention_types": types}, "must name the kind of each of 24 "
-       "layers, global or local, as [[['global', 'local'], 12]] does for 24: got ")
+    *(({"model_type": "gpt_neo", "attention_types": types}, "must say global or local for "
+       "each of 24 layers, such as [[['global', 'local'], 12]] for 24 layers, got ")
       for types in ([[["global", "foo"], 12]], [[["global"], 12]], [[[["local"]], 24]], 24)),
     ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
      "'per_layer_config' names layer 030: expected layers from 0 to 29"),
@@ -818,16 +818,16 @@ def test_layers_keep_the_parameters_that_they_share(tmp_path: Path) -> None:
     """As few layers as sets in ALBERT; in T5 one table of positions in each stack, whose further
     layers only a configuration describes. T5ForConditionalGeneration has as many parameters."""
     albert = read(tmp_path, {"model_type": "albert", "num_hidden_groups": 2})
-    with pytest.raises(ModelError, match="L = 1 is too small: the layers have 2 sets"):
+    with pytest.raises(ModelError, match="L must be at least 2, the number of sets"):
         albert.count("backward").at(L=1, l=5)
     words = ["model", "--hf", str(tmp_path / "config.json"), "--L", "1"]
-    assert "the layers have 2 sets" in str(CliRunner().invoke(app, words).exception)
+    assert "L must be at least 2, the number" in str(CliRunner().invoke(app, words).exception)
     small = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 4, "vocab_size": 11}
     for layers, parameters in ((1, 1168), (2, 2104)):
         net = read(tmp_path, {"model_type": "t5", **small, "num_layers": layers})
         assert (net.parameters().at(), net.layers) == (parameters, layers)
         assert [len(stack.blocks) for stack in net.described.stacks] == [layers, layers]
-        with pytest.raises(ModelError, match=rf"describes {layers} layers, which share b_rel"):
+        with pytest.raises(ModelError, match=rf"L must be at most {layers}, .* share b_rel"):
             network(net.described, L=layers + 1)
 
 
@@ -887,7 +887,7 @@ def test_a_row_of_a_head_takes_whole_blocks(
     assert found["fit"]["largest_context"] == (80 * 10**9 - found["weights_bytes"]) // token
     (one,) = (engine for engine in found["engines"] if engine["engine"] == "llama.cpp")
     said = (
-        "in int4" if dtype == "int4" else f"a row of {width} entries is no whole number of blocks"
+        "in int4" if dtype == "int4" else f"a row of the cache has {width} entries: choose --cache"
     )
     assert one["bytes"] is None and said in one["reason"]
 

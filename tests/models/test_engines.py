@@ -180,7 +180,7 @@ def test_engines_stand_beside_the_need(tmp_path: Path) -> None:
     found = printed("memory", path, "--context", "1k", "--batch", "2", "--cache-dtype", "q8_0")
     one = {engine["engine"]: engine for engine in found["engines"]}
     assert one["llama.cpp"]["bytes"] == 2 * found["sequence_bytes"]
-    assert one["vllm"]["bytes"] is None and "has no cache in q8_0" in one["vllm"]["reason"]
+    assert one["vllm"]["bytes"] is None and "has no cache of type q8_0" in one["vllm"]["reason"]
     words = ["memory", path, "--context", "1000", "--engine", "transformers"]
     result = CliRunner().invoke(app, words)
     assert "1 x 8 x 1000 x 128" in result.output and "batch of 1 (B)" in result.output

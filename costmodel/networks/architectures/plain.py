@@ -132,8 +132,8 @@ class Experts:
             shared = "biased"
             if c.get("moe_num_shared_experts") == 0:
                 raise c.refused(
-                    "mlp_bias without shared experts is not read, since the class keeps a bias "
-                    "nevertheless: expected mlp_bias = false"
+                    "mlp_bias = true needs shared experts, but moe_num_shared_experts = 0: set "
+                    "mlp_bias = false"
                 )
         found = mixture(
             c, routing, c.size(self.width), shared=shared, copies=self.copies,
@@ -427,8 +427,8 @@ class Plain:
         found = layer_kinds(c, number, lambda k: usual(c, k, number), [*known])
         if NEAR in found and c.get("use_sliding_window") is False:
             raise c.refused(
-                "layer_types has 'sliding_attention', but use_sliding_window is false: expected "
-                "true, or other layers"
+                "layer_types has 'sliding_attention', but use_sliding_window is false: set "
+                "use_sliding_window = true, or write 'full_attention' in layer_types"
             )
         return found
 

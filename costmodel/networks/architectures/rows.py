@@ -287,7 +287,7 @@ def _kimi(c: Configuration, k: int, number: int) -> str:
         return FULL if k and k % 4 == 0 else LINEAR
     for name, listed in lists.items():
         if not isinstance(listed, list):
-            raise c.refused(f"'{name}' must list numbers of layers, from 1, got {listed!r}")
+            raise c.refused(f"'{name}' must list layers by number, from 1 on, got {listed!r}")
         for layer in listed:
             if layer not in range(1, number + 1):
                 raise c.refused(
@@ -297,7 +297,7 @@ def _kimi(c: Configuration, k: int, number: int) -> str:
     if len(places) != 1:
         where = " and in ".join(places) or "neither full_attn_layers nor kda_layers"
         raise c.refused(
-            f"layer {k + 1} is in {where}: each layer must stand in one of the two lists"
+            f"layer {k + 1} is in {where}: write each layer into exactly one of these two lists"
         )
     return FULL if places == ["full_attn_layers"] else LINEAR
 
@@ -425,7 +425,8 @@ def _differential(c: Configuration) -> Use:
     n, g = c.size("num_attention_heads"), c.size_or_none("num_key_value_heads")
     if n % 2 or (g or n) % 2:
         raise c.refused(
-            f"{n} heads of queries and {g or n} of keys: expected even numbers, for heads in pairs"
+            f"num_attention_heads = {n} and num_key_value_heads = {g or n} must be even, since "
+            "differential attention pairs the heads"
         )
     found = mixer("differential-attention", turned, n=n // 2, g=(g or n) // 2, h=head_width(c))
     return replace(found, form="outputs")
@@ -465,8 +466,8 @@ def _neo(c: Configuration, k: int, number: int) -> str:
         listed = []
     if len(listed) != number or any(name not in [*kinds] for name in listed):
         raise c.refused(
-            f"'attention_types' must name the kind of each of {number} layers, global or local, as "
-            f"{NEO} does for {len(NEO[0][0]) * NEO[0][1]}: got {given!r:.200}"
+            f"'attention_types' must say global or local for each of {number} layers, such as "
+            f"{NEO} for {len(NEO[0][0]) * NEO[0][1]} layers, got {given!r:.200}"
         )
     c.agree(attention_layers=listed)
     return kinds[listed[k]]
@@ -523,8 +524,8 @@ def _mlstm(c: Configuration) -> Use:
     n, keys, values = c.size("num_heads"), _factor(c, "qk_dim_factor"), _factor(c, "v_dim_factor")
     if keys % n or values % n:
         raise c.refused(
-            f"num_heads = {n} must divide the {keys} channels of keys, qk_dim_factor times "
-            f"hidden_size, and the {values} of values, v_dim_factor times hidden_size"
+            f"num_heads = {n} must divide qk_dim_factor * hidden_size = {keys} and v_dim_factor * "
+            f"hidden_size = {values}"
         )
     return mixer("mlstm", (), n=n, K=keys // n, h=values // n)
 

@@ -56,8 +56,8 @@ def read(c: Configuration) -> Description:
     kinds = layer_kinds(c, number, lambda k: KINDS[bool(width) and not turns[k]], KINDS)
     if KINDS[1] in kinds and width is None:
         raise c.refused(
-            "layer_types has 'sliding_attention', but no sliding window is in use: expected "
-            "use_sliding_window and sliding_window, or other layers"
+            "layer_types has 'sliding_attention', but no window is in use: set use_sliding_window "
+            "= true and sliding_window, or write 'full_attention' in layer_types"
         )
     norm, bias = parts.rms_norm(), ("bias",) if c.switch("attention_bias") else ()
     ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_act"), c.switch("mlp_bias")))

@@ -76,7 +76,7 @@ def _pair(c: Configuration, name: str) -> Sequence[int]:
     value = c.get(name)
     sides = value if isinstance(value, list) else [value, value]
     if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
-        raise c.refused(f"'{name}' must be a positive integer or two, got {value!r}")
+        raise c.refused(f"'{name}' must be a positive integer or a list of two, got {value!r}")
     return sides
 
 

@@ -60,8 +60,7 @@ def read(c: Configuration) -> Description:
     c.agree(conv_kernel=c.size("mamba_d_conv"), expand=c.size("mamba_expand"))
     if inner % heads:
         raise c.refused(
-            f"n_mamba_heads = {heads} does not divide the {inner} channels, mamba_expand times "
-            "hidden_size"
+            f"n_mamba_heads = {heads} does not divide mamba_expand * hidden_size = {inner}"
         )
     norm, sets = parts.rms_norm(), c.size("num_mem_blocks")
     state = mixer(
@@ -108,12 +107,13 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
     adapted, turned = c.switch("use_shared_attention_adapter"), c.switch("use_mem_rope")
     if adapted and (g != n or n * h != 2 * d):
         raise c.refused(
-            f"'use_shared_attention_adapter' needs as many key heads as query heads, and a number "
-            f"that divides 2 x hidden_size = {2 * d}: got {n} query heads and {g} key heads"
+            "use_shared_attention_adapter = true needs num_attention_heads = num_key_value_heads, "
+            f"a number that divides 2 * hidden_size = {2 * d}: got {n} and {g}"
         )
     if turned and h % 2:
         raise c.refused(
-            f"'use_mem_rope' turns channels in pairs, and heads have an odd number of them, {h}"
+            "use_mem_rope = true needs heads of an even width, got 2 * hidden_size // "
+            f"num_attention_heads = {h}"
         )
     rotary(c)  # refuses parameters that are not known here
     at, which = k % sets + 1, f", shared block {k % sets + 1}" if sets > 1 else ", shared block"
@@ -147,8 +147,7 @@ def read_1(c: Configuration) -> Description:
     inner, heads, n = c.size("mamba_expand") * d, c.size("n_mamba_heads"), _heads(c)
     if inner % heads:
         raise c.refused(
-            f"n_mamba_heads = {heads} does not divide the {inner} channels, mamba_expand times "
-            "hidden_size"
+            f"n_mamba_heads = {heads} does not divide mamba_expand * hidden_size = {inner}"
         )
     c.agree(attention_hidden_size=2 * d)
     rank = c.get("mamba_dt_rank")

@@ -75,8 +75,8 @@ def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) ->
     for row in widths if latent else [a.row for a in rows]:
         if row % entries:
             raise Unanswered(
-                f"{name}: {dtype} lies in blocks of {entries} entries, and a row of {row} entries "
-                "is no whole number of blocks: --cache-dtype bf16 takes any row"
+                f"{name}: {dtype} needs rows of a multiple of {entries} entries, and a row of the "
+                f"cache has {row} entries: choose --cache-dtype bf16"
             )
     cells = _padded(context)
     window = _window(part, rows[0]) if rows else None

@@ -14,7 +14,7 @@ def refuse_blocks(engine: str, dtypes: Dtypes) -> None:
     """Raise Unanswered for a cache whose type has blocks (`QUANTISED`), which the engine lacks."""
     if (name := dtypes.name_of("cache")) in QUANTISED:
         raise Unanswered(
-            f"{engine} has no cache in {name}: expected a type without blocks, such as bf16"
+            f"{engine} has no cache of type {name}: choose an unquantised type, such as bf16"
         )
 
 

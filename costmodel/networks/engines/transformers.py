@@ -83,8 +83,8 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
     rows = [array for array in part.arrays if not array.convolved]
     if len(rows) not in (0, len(ROWS)):
         raise Unanswered(
-            f"{name} holds {', '.join(a.name for a in rows)}, and DynamicCache has room for keys "
-            "and values alone"
+            f"{name} caches {', '.join(a.name for a in rows)}, and DynamicCache holds keys and "
+            "values alone"
         )
     # values as wide as keys have the shape of keys, whichever axes their equations have
     as_keys = len({array.width for array in rows}) == 1

@@ -58,8 +58,8 @@ def _planned(
         kinds.setdefault(("state", size), []).append(use)
     if len(kinds) > 1 and len({*rows.values()}) > 1:
         raise Unanswered(
-            "vLLM 0.11.0 has pages of one size, and the rows of a token take several numbers of "
-            f"bytes in these layers: {', '.join(map(str, sorted({*rows.values()})))}"
+            "vLLM 0.11.0 gives all layers pages of one size, but a token takes "
+            f"{', '.join(map(str, sorted({*rows.values()})))} B in different layers of this network"
         )
     row = max(rows.values(), default=1)
     # as many tokens as make a page of attention at least as large as a state

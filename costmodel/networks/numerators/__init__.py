@@ -193,7 +193,7 @@ def megatron(f: Figures) -> Counted:
         if p.kind == MIXERS and p.mixer == "gated-deltanet":
             found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["V"] ** 2 * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"the formula has no term for the recurrence of {p.mixer}")
+            raise Unanswered(f"the formula has no term for the recurrent mixer {p.mixer}")
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
             found[p.kind] += 6 * (p.read - p.router)
     return found
@@ -212,7 +212,7 @@ def torchtitan(f: Figures) -> Counted:
             n, K, V = _delta_widths(p)
             found[JOINING] += 6 * 3 * n * K * V * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"the formula has no term for the recurrence of {p.mixer}")
+            raise Unanswered(f"the formula has no term for the recurrent mixer {p.mixer}")
     return found
 
 
@@ -238,7 +238,7 @@ def maxtext(f: Figures) -> Counted:
         if p.mixer == "gated-deltanet":
             found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["K"] * p.sizes["V"] * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"the formula has no term for the recurrence of {p.mixer}")
+            raise Unanswered(f"the formula has no term for the recurrent mixer {p.mixer}")
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
             found[p.kind] += 6 * (p.read - _gate_entries(p))
     return found
@@ -264,7 +264,8 @@ def verl(f: Figures) -> Counted:
     kind = f.network.described.model_type
     if kind not in VERL:
         raise Unanswered(
-            f"the formula counts 0 operations for the type {kind or 'of this network'}"
+            f"the formula gives 0 for {kind or 'a network without model_type'}: expected one of "
+            f"{', '.join(VERL)}"
         )
     found = dict.fromkeys(TERMS, Fraction())
     for p in f.parts:
