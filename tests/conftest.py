@@ -15,6 +15,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest.register_assert_rewrite("tests.goldens", "tests.published.verdicts")  # to show differences
+
 settings.register_profile(
     "repeatable",
     derandomize=True,

@@ -29,10 +29,10 @@ import cli
 import costmodel as cm
 from costmodel.mixers import DEFAULT, builtin, groups, names
 from costmodel.report.references import of_mixer
+from tests.goldens import GOLDEN, hold
 from tests.small import without_inference
 
 ROOT = Path(__file__).parents[1]
-GOLDEN = Path(__file__).parent / "golden"
 CLAIMS = str(GOLDEN / "claims.json")
 
 CASES = {
@@ -118,9 +118,7 @@ def test_commands_print_their_golden_files(name: str, capsys: pytest.CaptureFixt
     assert printed.err == ""
     assert code == (1 if name.startswith("verify") else 0)
     text = printed.out.replace(CLAIMS, "CLAIMS")
-    if os.environ.get("REWRITE_GOLDEN"):
-        (GOLDEN / name).write_text(text, encoding="utf-8")
-    assert text == (GOLDEN / name).read_text(encoding="utf-8")
+    hold(name, text)
 
 
 def printed_json(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:

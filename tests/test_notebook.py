@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
+
+from tests.goldens import rewriting
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "costmodel.ipynb"
 SHOWN = {"text/html": "_repr_html_", "text/latex": "_repr_latex_"}
@@ -48,7 +49,7 @@ def test_the_notebook_shows_what_its_cells_print() -> None:
     names: dict[str, Any] = {}
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     found = [outputs("".join(c["source"]), names, k) for k, c in enumerate(cells, 1)]
-    if os.environ.get("REWRITE_GOLDEN"):
+    if rewriting():
         for k, cell in enumerate(cells, 1):
             cell.update(outputs=found[k - 1], execution_count=k)
         text = json.dumps(notebook, indent=1, ensure_ascii=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import shutil
 from io import StringIO
@@ -24,10 +23,10 @@ from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
 from profiler.run.caveats import contention, no_quiet_time
 from tests import printing
+from tests.goldens import GOLDEN, hold
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
 from tests.typesetting import compiled, needs_latex
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "measuring"
 COMMAND = "costmodel reconcile --from results.jsonl"
 FORMATS = {"rich": "txt", "markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
 RECORDS = [ATTENTION, LAUNCH_BOUND, UNTIMED]
@@ -40,25 +39,16 @@ def ladders_of(*records: Measurement) -> list[Ladder]:
     return found
 
 
-def golden(name: str, printed: str) -> None:
-    """Hold a text against its golden file."""
-    path = GOLDEN / name
-    if os.environ.get("REWRITE_GOLDEN"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(printed, encoding="utf-8")
-    assert printed == path.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("format_", FORMATS)
 def test_measurements_are_printed_as_the_golden_file(format_: str) -> None:
     printed = printing.measurements(RECORDS, format_, command=COMMAND)
-    golden(f"measurements.{FORMATS[format_]}", printed)
+    hold(f"measuring/measurements.{FORMATS[format_]}", printed)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_ladders_are_printed_as_the_golden_file(format_: str) -> None:
-    golden(
-        f"ladders.{FORMATS[format_]}",
+    hold(
+        f"measuring/ladders.{FORMATS[format_]}",
         printing.ladders(ladders_of(*RECORDS), format_, command=COMMAND),
     )
 
@@ -322,7 +312,7 @@ def test_colour_marks_the_titles_alone() -> None:
 @needs_latex
 @pytest.mark.parametrize("name", ["measurements", "ladders"])
 def test_latex_compiles_as_printed(name: str, tmp_path: Path) -> None:
-    shutil.copy(GOLDEN / f"{name}.tex", tmp_path / "part.tex")
+    shutil.copy(GOLDEN / "measuring" / f"{name}.tex", tmp_path / "part.tex")
     assert "Float too large" not in compiled(tmp_path)
 
 
