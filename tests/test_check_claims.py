@@ -301,7 +301,7 @@ def test_a_claim_at_sizes_that_no_tried_size_fits_is_not_called_true() -> None:
     found = check(replace(claim, sizes={"l": 3, "t": 128}))
     assert found.verdict == "not-checkable"
     assert found.note.startswith(
-        "nothing is compared: with the sizes given, none of the 5,000 smallest"
+        "nothing is compared: of the sizes not given, none of the 5,000 smallest"
     )
     for mixer, phase in (("she", "training"), ("self-attention", "inference")):
         (claim,) = claims_of(["mul = d"], mixer, phase)
@@ -627,7 +627,7 @@ BAD = {
     "check self-attention --claim mul": "expected QUANTITY = FORMULA",
     "check self-attention --claim 'mul = 4l2'": "expected an operator or the end",
     "check self-attention --claim 'mul = l/2d'": "is ambiguous: write a/(b*c)",
-    "check self-attention --symbols N=xy --claim 'mul = N'": "--symbols takes SYMBOL=LETTER",
+    "check self-attention --symbols N=xy --claim 'mul = N'": "expected a paper's SYMBOL=LETTER",
     "check self-attention --symbols N=x --claim 'mul = N'": "claim 1: x is no size of ",
     "check self-attention --claim 'joy = 4'": "unknown quantity 'joy'",
     "check self-attention --claim 'mul = 4*l*d^2 + u*k'": "claim 1: k, u are no sizes of "

@@ -159,7 +159,7 @@ BAD_LINES = {
     "total = O(l": "expected ')' at character 4, got the end",
     "total = O(joy)": "expected a size (b l t d",
     "total = O(l) = O(d)": "O(...) ends the claim",
-    "critical path = (mul sum": "expected names of steps",
+    "critical path = (mul sum": "is no critical path: expected names of steps",
 }
 
 

@@ -92,7 +92,7 @@ def test_a_piecewise_answer_is_compared_case_by_case() -> None:
 def test_sizes_that_do_not_fit_are_passed_over() -> None:
     found = compare_formula(parse("l"), answer("2*l"), lambda sizes: sizes["l"] > 4)
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 5}
-    with pytest.raises(Unanswered, match="none of the 5,000 smallest other sizes fits"):
+    with pytest.raises(Unanswered, match="none of the 5,000 smallest combinations"):
         compare_formula(parse("l"), answer("2*l"), lambda sizes: False)
 
 

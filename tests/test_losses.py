@@ -96,9 +96,8 @@ def test_losses_beside_other_conventions_equal_execution(name: str, other: str, 
     mixer = builtin(name)
     found = made(mixer, mixer.default_form, other, f"loss={loss}")
     if name == "gru" and (other, loss) == ("safe-softmax", "cross-entropy"):
-        assert {"which entry is the maximum depends" in reason for reason in found.refused} == {
-            True
-        }
+        assert all("depends on values, on which entries" in reason for reason in found.refused)
+        assert found.refused
     else:
         assert found.refused == []
 

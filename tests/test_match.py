@@ -114,7 +114,7 @@ REFUSED = {
     "we --to self-attention --by latency --vary d": "is measured, not derived",
     "we --to self-attention --by total --vary Q": "size Q is a size of none of these mixers",
     "we --to self-attention --by total --vary n": "we: no size n: expected one of",
-    "we{d=8} --to self-attention --by total --vary d": "we{d=8}: size d has a value, in braces or",
+    "we{d=8} --to self-attention --by total --vary d": "we{d=8}: size d has a value already",
     "we --to self-attention --by total --vary d --d 8,16": "expected one value, got 2",
     "we --to self-attention --by state --vary t --phase training":
         "state (held after t tokens) exists in inference only, not in training",

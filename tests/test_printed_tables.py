@@ -191,7 +191,7 @@ def test_a_table_ends_with_what_disagrees_and_what_was_not_checked(
         "- Self-Attention (restricted), Complexity per Layer",
         "- Self-Attention (restricted), Maximum Path Length",
     ]
-    assert all("(--symbols r=SIZE names the size meant)" in line for line in end[4:6])
+    assert all("; or name the size meant, by --symbols r=SIZE" in line for line in end[4:6])
     assert end[-1] == "12 claims: 8 agrees, 1 agrees-in-limit, 1 disagrees, 2 not-checkable"
 
 
@@ -538,7 +538,7 @@ def test_rows_are_named_one_by_one_or_together(
     ("mixer,mul\nme,1\n", ["--mixers", "me=nosuch"], "unknown mixer 'nosuch'"),
     ("mixer,mul\nme,1\n", ["--mixers", "me=me", "--mixers", "me=she"],
      "--mixers gives the row me two mixers"),
-    ("mixer,mul\nme,1\n", ["--symbols", "N"], "--symbols takes"),
+    ("mixer,mul\nme,1\n", ["--symbols", "N"], "expected a paper's SYMBOL=LETTER"),
 ])  # fmt: skip
 def test_a_bad_table_is_one_sentence(
     text: str, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -412,7 +412,7 @@ def test_a_reconstruction_takes_the_place_of_the_whole_formula() -> None:
 
 
 def test_a_threshold_is_no_equation() -> None:
-    with pytest.raises(ValueError, match="a threshold takes relation > or <; = holds at single"):
+    with pytest.raises(ValueError, match="relation '=': a claim of kind threshold takes > or <"):
         replace(CLAIM["v1.s7.most.parameters"], relation="=").validate()
 
 

@@ -173,8 +173,8 @@ class Sums:
         )
         if len(firsts) > 1 or cut:
             raise Unsupported(
-                f"the gradient of {array.name}: which entry is the maximum depends on values, and "
-                "with it the number of additions; the forward pass (phase training) is derived"
+                f"the number of additions in the gradient of {array.name} depends on values, on "
+                "which entries are maxima: ask for phase training, the forward pass"
             )
 
     def _parts_by_dependence(

@@ -197,9 +197,8 @@ class _Builder(Sums):
                 return named
             self.regions |= found
         raise Unsupported(
-            f"{', '.join(array.name for array in arrays)}: the iteration that finds which entries "
-            f"have a gradient did not converge in {ROUNDS} rounds; the forward pass (phase "
-            "training) is derived"
+            f"{', '.join(array.name for array in arrays)}: {ROUNDS} rounds do not find which "
+            "entries have a gradient: ask for phase training, the forward pass"
         )
 
     def _reached(self, array: Array) -> list[Constraints]:
@@ -466,10 +465,9 @@ class _Builder(Sums):
         if cotangent is not None:
             if isinstance(gradient, Bracket) and gradient.first and cotangent.over:
                 raise Unsupported(
-                    f"{scope.equation.name}: one entry of {ref.array.name} may be the maximum of "
-                    "several rows, and the number of these rows depends on values, so that its "
-                    "gradient has no fixed number of additions; the forward pass (phase training) "
-                    "has counts"
+                    f"{scope.equation.name}: the number of additions in the gradient of "
+                    f"{ref.array.name} depends on values, on which entry is the maximum of each "
+                    "row: ask for phase training, the forward pass"
                 )
             # the new indices over what a gather may read give the entry's axes no names
             chosen = {index.name for index in read.over}

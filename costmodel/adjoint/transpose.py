@@ -146,8 +146,9 @@ def transposed(
         if chosen is None:
             if set(left) & here.letters:
                 raise Unsupported(
-                    f"the gradient of {ref.array.name}: position '{target}' cannot be solved for "
-                    f"an index, as i + 2*j can for i; the forward pass (phase training) is derived"
+                    f"the gradient of {ref.array.name} needs an index with factor 1 in each "
+                    f"position, as i in i + 2*j, got '{target}': give one of its indices factor 1, "
+                    "or ask for phase training, the forward pass"
                 )
             where |= {c.substitute(solved) for c in (entry - here, here - entry)}
             continue
@@ -312,8 +313,8 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
         return indices
     if not indices:
         raise Unsupported(
-            f"{what} is one entry without index, which exists at some sizes only, so that it has "
-            "no formula; the forward pass (phase training) is derived"
+            f"{what} is a scalar that exists at some sizes only, and has no formula: ask for "
+            "phase training, the forward pass"
         )
     first, *others = indices
     low, upper = first.lower[0], first.upper

@@ -182,7 +182,8 @@ def along(case: Case, letter: str) -> Along:
     if letter in mixer.given:
         free = ", ".join(one for one in letters if one not in mixer.given)
         raise Unanswered(
-            f"size {letter} has a value, in braces or by the network: expected one of {free}"
+            f"size {letter} has a value already, from the mixer's name or from its network: choose "
+            f"one of {free}"
         )
     if letter not in letters:
         raise Unanswered(f"no size {letter}: expected one of {', '.join(letters)}")

@@ -59,7 +59,9 @@ def without_fields(names: Iterable[str], ignored: Collection[str] | None) -> lis
         if path.endswith(".json")
     }
     if not known:
-        raise ModelError("--ignore is about fields of a configuration: name a config.json")
+        raise ModelError(
+            "--ignore leaves out fields of a config.json: name a config.json, or leave out --ignore"
+        )
     somewhere = set[str]().union(*known.values())
     found: dict[str | Mixer, Mixer | None] = {
         # a field that no file has is refused by the first

@@ -261,8 +261,8 @@ class Crossover:
         checked({self.over: size}, self.over)
         if size not in self.domain:
             raise SizeError(
-                f"{self.over} = {size} does not fit {', '.join(self.names)}: give another value "
-                f"of {self.over}"
+                f"{self.over} = {size} does not fit each of {', '.join(self.names)}: the first "
+                f"that fit are {', '.join(map(str, self.domain[:3]))}"
             )
         return int(size)
 
@@ -301,8 +301,8 @@ class Crossover:
         found = [one for one in self._all if one.least]
         if not found:
             raise Unanswered(
-                f"at every {self.over}, a position is beyond the rows of weights that one of "
-                f"{', '.join(self.names)} has: give a smaller position t, or more rows"
+                f"at every {self.over}, one of {', '.join(self.names)} has a weight that ends "
+                "before position t: give a smaller t, or a longer weight"
             )
         if all(len(one.least) == len(self.names) for one in found):
             names = " and ".join(self.names)
@@ -509,8 +509,8 @@ def compared(
     timed = figure.name not in FIGURES  # a column of a board, whose times depend on the dtype
     if any(dtypes) and not timed and not figure.unit.endswith(("bytes", "/byte")):
         raise TableError(
-            f"{figure.name} does not depend on element types, as figures in bytes do, such as "
-            "traffic and state_bytes: leave out the element types"
+            f"{figure.name} is the same for all element types: leave out the element types, or "
+            "choose a figure in bytes, such as traffic or state_bytes"
         )
     over = over or usual_size(chosen)
     given = {}
@@ -531,7 +531,9 @@ def powers_of_two(found: Crossover) -> tuple[int, ...]:
     """
     powers = tuple(2**k for k in range(13) if 2**k in found.domain)
     if not powers:
-        raise SizeError(f"no power of two fits as {found.over}: give values of {found.over}")
+        raise SizeError(
+            f"no power of two fits as {found.over}: give other values, such as {found.domain[0]}"
+        )
     return powers
 
 

@@ -30,9 +30,8 @@ def symbols(text: str) -> dict[str, str]:
         name, _, letter = (side.strip() for side in part.partition("="))
         if not is_letter(letter) or not _SYMBOL.fullmatch(symbol_name(name)):
             raise SizeError(
-                f"--symbols takes SYMBOL=LETTER, a symbol of the paper and the letter of its size "
-                f"here, such as N=l,d_model=d, got '{part}'; the letters are "
-                f"{', '.join(LETTERS)}, and any letter that a mixer declares"
+                f"--symbols '{part}': expected a paper's SYMBOL=LETTER, such as N=l,d_model=d; the "
+                f"letter is that of a size, {', '.join(LETTERS)} or one that a mixer declares"
             )
         if found.setdefault(symbol_name(name), letter) != letter:
             raise SizeError(f"--symbols gives the symbol {name} two letters: give it one")

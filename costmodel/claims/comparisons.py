@@ -161,7 +161,8 @@ def path_steps(text: str) -> tuple[str, ...]:
     text = text.replace("[", "(").replace("]", ")")
     if _STEP.sub("", text).strip():
         raise ValueError(
-            f"'{text}': expected names of steps, or (l - 1)*(mul sum) for steps that repeat"
+            f"'{text}' is no critical path: expected names of steps, such as mul - sum, or, for "
+            "repeated steps, (l - 1)*(mul sum)"
         )
     for match in _STEP.finditer(text):
         formula, number, repeated, step = match.groups()
@@ -343,7 +344,7 @@ class ThresholdClaim(RelationClaim):
         super().validate()
         if self.relation == "=":
             raise ValueError(
-                "a threshold takes relation > or <; = holds at single sizes: use kind ordering"
+                "relation '=': a claim of kind threshold takes > or <; for =, use kind ordering"
             )
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:

@@ -131,8 +131,8 @@ def compare_formula(
         tried += more
     if not (proven or tried):
         raise Unanswered(
-            f"nothing is compared: with the sizes given, none of the {SEARCHED:,} smallest other "
-            "sizes fits: give other sizes"
+            f"nothing is compared: of the sizes not given, none of the {SEARCHED:,} smallest "
+            "combinations fits the given ones: give other sizes"
         )
     return IdentityCheck(formula, answer, proven, tried, found)
 

@@ -360,8 +360,8 @@ class IntersectionClaim(Claim):
             named.add(other.letter)
         if len(named) > 1:
             raise ValueError(
-                "an intersection names intervals of one size, and these are intervals of "
-                f"{' and '.join(sorted(named))}"
+                "an intersection takes intervals of one size, got intervals of "
+                f"{' and '.join(sorted(named))}: make a claim for each size"
             )
         (letter,) = named
         last = max(parts, key=lambda name: parts[name].low)

@@ -414,7 +414,7 @@ def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:
     try:
         refuse_letters(named, known.open_sizes, name)
     except ValueError as reason:
-        raise ValueError(f"{reason} (--symbols {foreign}=SIZE names the size meant)") from None
+        raise ValueError(f"{reason}; or name the size meant, by --symbols {foreign}=SIZE") from None
 
 
 def _by_case(text: str, symbols: Symbols) -> str:

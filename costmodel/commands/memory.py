@@ -120,6 +120,6 @@ def refuse_mixer(name: str) -> None:
     with suppress(UnknownMixer):
         mixer(name)
         raise UsageError(
-            f"'{name}' is a mixer, and memory is about a model: table '{name}' --columns "
-            f"state,state_bytes has its state, and memory and model take decoder --mixer '{name}'"
+            f"'{name}' is a mixer, and memory takes a model, such as decoder --mixer '{name}'; for "
+            f"the state of the mixer alone, use table '{name}' --columns state,state_bytes"
         )

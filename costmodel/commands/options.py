@@ -214,8 +214,8 @@ def inches(text: str) -> float | None:
     width = float(found[1]) / _PER_INCH[found[2]] if found else 0.0
     if not 1 <= width <= 40:
         raise UsageError(
-            f"--width '{text}': expected a length from 1in to 40in (in, cm, mm or pt), or a "
-            f"class of documents: {', '.join(COLUMNS)}"
+            f"--width '{text}': expected a length from 1in to 40in, such as 8.5cm, 85mm or 240pt, "
+            f"or one of {', '.join(COLUMNS)}"
         )
     return width
 
@@ -315,7 +315,9 @@ def on_board(name: str | None, implementation: str = "") -> Board | None:
     from costmodel.prediction.boards import board
 
     if implementation and name is None:
-        raise UsageError("--impl names the module whose time is predicted: add --board")
+        raise UsageError(
+            "--impl needs a GPU to predict a time for: add --board, such as --board h100"
+        )
     try:
         return None if name is None else board(name)
     except BoardError as error:

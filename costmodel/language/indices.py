@@ -126,8 +126,8 @@ class Index(Written):
         instead = values.get(self.atom)
         if instead is not None and not instead.variables:
             raise Unsupported(
-                f"the value of index {self.name} is the place of a maximum, which depends on "
-                "values; the forward pass (phase training) is derived"
+                f"the gradient at index {self.name} depends on the position of a maximum, and so "
+                "on values: ask for phase training, the forward pass"
             )
         name = self.name if instead is None else atom_name(min(instead.variables))
         lower, upper = (

@@ -76,8 +76,8 @@ def model(
         return built(described(None, source, changes, ignore), **(sizes or {}))
     if ignore:
         raise ModelError(
-            f"{name} is the name of a network, and ignore is about fields of a configuration: "
-            "leave out ignore"
+            f"{name} is the name of a network, and ignore leaves out fields of a config.json: "
+            "leave out ignore, or give a config.json"
         )
     choices = preset(name)
     if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
@@ -139,7 +139,9 @@ def described(
             "config.json: one of the two"
         )
     if ignored and config is None:
-        raise ModelError("--ignore is about fields of a configuration: name a config.json")
+        raise ModelError(
+            "--ignore leaves out fields of a config.json: name a config.json, or leave out --ignore"
+        )
     found = huggingface.read(config, ignored) if config is not None else preset(name or "")
     # the fields again, for the type of model and the quantisation, which choices do not have
     file = huggingface.configuration(config, ignored) if config is not None else None

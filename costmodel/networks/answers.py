@@ -408,7 +408,8 @@ class PartAnswers(Answers):
             if self.at is not None:
                 return Exact.of(Poly.of(over_steps_at(step, self.at)))
             raise Unanswered(
-                f"the sum over the steps has no closed form: {reason}; give numbers for all sizes"
+                f"the sum over the steps of decoding has no formula, since {reason}: give numbers "
+                "for all sizes"
             ) from None
 
     @property
@@ -523,10 +524,13 @@ class NetworkAnswers(Answers):
         read by row are counted once."""
         if question is peak_of and self.stage != "training-step":
             raise Unanswered(
-                "the largest live set of a network is derived for --phase training-step alone"
+                "peak, the largest live set of a network, is derived for a training step alone: "
+                "add --phase training-step"
             )
         if question is peak_of:
-            raise Unsupported("the largest live set of a network needs a number for every size")
+            raise Unsupported(
+                "peak, the largest live set of a network, needs a number for every size"
+            )
         if join.larger is not None:
             known: dict[Beside, Share[Any]] = {}
             chains = [self._chain(question, path, known) for path in self._paths()]
@@ -793,8 +797,8 @@ class NetworkMixer(Whole):
         kept = said | ({"L"} if about.patterned else set())
         if letter in kept or letter not in {*self.letters, "b", "t"}:
             free = ", ".join(in_order({*self.letters, "b", "t"} - kept))
-            why = "is given in braces" if letter in said else "cannot be varied"
-            raise Unanswered(f"{self.name}: size {letter} {why}: expected one of {free}")
+            why = "has a value in braces already" if letter in said else "cannot be varied"
+            raise Unanswered(f"{self.name}: size {letter} {why}: choose one of {free}")
         if letter not in self.given:
             return self
         sizes = {x: size for x, size in about.sizes.items() if x != letter}

@@ -212,8 +212,8 @@ def test_a_size_that_cannot_be_varied_is_refused_with_those_that_can(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for config, letter, said in (
-        (WIDE, "n", "size n cannot be varied: expected one of b, l, t, d, u, f, L"),
-        (MIXED, "L", "size L cannot be varied: expected one of b, l, t, d, "),
+        (WIDE, "n", "size n cannot be varied: choose one of b, l, t, d, u, f, L"),
+        (MIXED, "L", "size L cannot be varied: choose one of b, l, t, d, "),
     ):
         path = written(tmp_path, config)
         words = f"match {path} --to gpt-2 --by parameters --vary {letter}"
@@ -310,8 +310,8 @@ REFUSED = [
     ("crossover gpt-2 gpt2", "unknown mixer 'gpt2'"),
     ("crossover gpt-2 gpt-2", "gpt-2 is given twice"),
     ("crossover gpt-2 she --form chunked", "gpt-2 has no form 'chunked'"),
-    ("budget gpt-2 --total 1e12 --largest f", "f cannot be varied: expected one of b, l, t, d, n"),
-    ("match gpt-2{d=12} --to gpt-2 --by total --vary d", "d is given in braces: expected one of b"),
+    ("budget gpt-2 --total 1e12 --largest f", "f cannot be varied: choose one of b, l, t, d, n"),
+    ("match gpt-2{d=12} --to gpt-2 --by total --vary d", "d has a value in braces already: choose"),
     ("explain gpt-2 --against she", "a network is explained block by block"),
     ("explain gpt-2{L=x}", "a size in braces is one whole number"),
 ]

@@ -376,7 +376,7 @@ def test_the_peak_of_a_step_is_its_largest_live_set() -> None:
     assert isinstance(found, Searched)
     (between,) = [part for part in net.answers("backward").parts if part.made is not None]
     assert Case(between, at, symbolic=False).figure(FIGURES["peak"]) == 0
-    assert "is derived for --phase training-step alone" in value(net, "peak", "backward", at).reason
+    assert "is derived for a training step alone" in value(net, "peak", "backward", at).reason
 
 
 def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
