@@ -553,7 +553,7 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
         lambda m, f: l2_norm(
             m.arrays["x"][f.indices["i"], f.index("c", 1, 3)], over=f.indices["c"]
         ),
-        "y: l2_norm runs over c, an index of its row: put c on the left side",
+        "y: l2_norm runs over c: put c on the left side too",
     ),
     "a length that differs from row to row": (
         over_rows_seen,
@@ -570,17 +570,17 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "inside an expression": (
         lambda m, f: 2 * layer_norm(of(m, f, "x"), over=f.indices["b"]),
-        "y: layer_norm must be a whole right side: give layer_norm an array of its own first",
+        "y: layer_norm must be the whole right side: define its result as an array first",
     ),
     "gelu inside an expression": (
         lambda m, f: 2 * gelu_tanh(of(m, f, "x")),
-        "y: gelu_tanh must be a whole right side: give gelu_tanh an array of its own first",
+        "y: gelu_tanh must be the whole right side: define its result as an array first",
     ),
     "inside another composite": (
         lambda m, f: layer_norm(
             of(m, f, "x"), over=f.indices["b"], gain=gelu_tanh(of(m, f, "gain"))
         ),
-        "y: gelu_tanh must be a whole right side: give gelu_tanh an array of its own first",
+        "y: gelu_tanh must be the whole right side: define its result as an array first",
     ),
     "more taps than weights": (
         wrong_width,
@@ -593,7 +593,7 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "rows that are shifted": (
         rows_apart,
-        "short_convolution runs over i: expected an axis of x at i alone, got x[i + 1, b]",
+        "short_convolution runs over i: expected i alone as a position of x, got x[i + 1, b]",
     ),
     "as many pairs as channels": (
         wrong_pairs,

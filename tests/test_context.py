@@ -308,7 +308,10 @@ def not_positions(m: Mixer, f: Form, x: Array, y: Array) -> None:
 def test_a_gather_needs_an_array_of_positions() -> None:
     with pytest.raises(EquationError) as caught:
         mixer(not_positions)
-    assert str(caught.value) == ("at of not-positions holds no positions: declare it with below=")
+    assert str(caught.value) == (
+        "at of not-positions is used as an index, but holds no positions: declare it with below=, "
+        "such as f.array('at', l, below=l)"
+    )
 
 
 def too_short(m: Mixer, f: Form, x: Array, y: Array) -> None:

@@ -75,7 +75,7 @@ DECLARATIONS = {
     "m.input('x', l, d)": "array x is declared twice",
     "m.input('x2')": "x2 of",
     "m.input('x2', d, l)": "x2 of",
-    "m.input('x2', l, 'd')": "x2 of NAME: an extent: expected a size, an index or a whole number, "
+    "m.input('x2', l, 'd')": "an axis of x2 of NAME: expected a size, an index or a whole number, "
     "got the text 'd'",
     "m.input('x2', l, None)": "got nothing",
     "m.input('x2', l, 2.5)": "x2",
@@ -94,7 +94,7 @@ DECLARATIONS = {
     "m.output('y', l)": "y is declared twice",
     "m.context('x2')": "x2 of",
     "m.context('x2', l, kernel='conv')": "kernel=",
-    "m.context('x2', l, d)": "a second sequence over the same tokens is an input",
+    "m.context('x2', l, d)": "has l rows, as an input has: declare it by m.input(",
     "m.power_of_two('h')": "power_of_two takes a size of the mixer, such as m.power_of_two(l): got "
     "the text 'h'",
     "m.power_of_two(3)": "got the number 3",
@@ -111,7 +111,7 @@ DECLARATIONS = {
     "m.buffer('P', 2, below=l, value=[1, 1.5])": "the number 1.5 at (2), expected a whole number",
     "m.parameter('W')": "W is declared twice",
     "m.parameter('P', d, latex=3)": "latex must be a text, got the number 3",
-    "m.parameter('P', m)": "P of NAME: an extent: expected a size, an index or a whole number, got "
+    "m.parameter('P', m)": "an axis of P of NAME: expected a size, an index or a whole number, got "
     "the mixer NAME",
     "m.buffer('P', d, below='d')": "P",
     "m.buffer('P', d, below=lambda: d)": "P",
@@ -180,7 +180,7 @@ EQUATIONS = {
     "f.array()": "array takes name",
     "f.array('s', l)": "array s is declared twice",
     "f.array('x', l)": "array x is declared twice",
-    "f.array('h', 'l')": "h of NAME: an extent",
+    "f.array('h', 'l')": "an axis of h of NAME: ",
     "f.array('h', r)": "h of NAME names the size r",
     "f.array('h', i)": "h of NAME has an axis of the index i",
     "f.array('h', l, below='l')": "h",
@@ -201,11 +201,11 @@ EQUATIONS = {
     "q[i, a] = x[i + Fraction(1, 2), a]": "an index of x: ",
     "q[i, a] = x[i * Fraction(1, 2), a]": "an index of x: ",
     "q[x, a] = 1": "got the whole array x",
-    "q[i, a] = x[x[i, a], a]": "x of NAME holds no positions",
+    "q[i, a] = x[x[i, a], a]": "x of NAME is used as an index, but holds no positions",
     "q[i, a] = x[i * j, a]": "an index of x: ",
     "q[p, a] = 1": "form 'direct' of NAME has no index p",
     "q[p + 1, a] = 1": "form 'direct' of NAME has no index p",
-    "q[k, a] = 1": "index of this name with another range: use the index of this form",
+    "q[k, a] = 1": "with another range than the i used: use its own",
     "q[i, a] = x[p, a]": "form 'direct' of NAME has no index p",
     "q[i, a] = x[p - 1, a]": "index p of x is unbound",
     "q[i, a] = cm.sum_(x[i, a], over=p)": "form 'direct' of NAME has no index p",
@@ -214,8 +214,8 @@ EQUATIONS = {
     "q[i, a] = x[i, a] * r": "q of NAME names the size r",
     "z[i] = x[i, a]": "z",
     "v[i] = x[i, 1]": "v",
-    "x[i, a] = 1": "x is of role input, which no equation defines",
-    "W[a, b] = 1": "W is of role parameter, which no equation defines",
+    "x[i, a] = 1": "x is declared by m.input, and no equation may define it",
+    "W[a, b] = 1": "W is declared by m.parameter, and no equation may define",
     "with m.form('second') as other: pass": "form 'second' of NAME begins inside form 'direct'",
     # right sides
     "q[i, a] = None": "the value of q: expected a size, an index or a whole number, got nothing",
@@ -282,19 +282,19 @@ EQUATIONS = {
     "q[i, a] = cm.softmax(x[i, a] * 2, over=a)": "softmax takes an entry of an array, got an "
     "expression",
     "q[i, a] = cm.softmax(x[i, b], over=b)": "q: softmax runs over b",
-    "q[i, a] = 1 + cm.softmax(x[i, a], over=a)": "q: softmax must be a whole right side",
+    "q[i, a] = 1 + cm.softmax(x[i, a], over=a)": "q: softmax must be the whole right side",
     "q[i, a] = cm.softmax(x[i, a], over=3)": "got the number 3",
     "q[i, a] = cm.softmax(x[i, a], over=a, sink=c[e] * 2)": "sink of a softmax must be an entry of "
     "an array, got an expression",
     "q[i, a] = cm.scaled(x[i, a], by=0.5)": "a constant must be a whole number",
     "q[i, a] = cm.scaled(x[i, a])": "scaled takes body, by",
     # choices
-    "q[i, a] = cm.argmax(x[i, b], over=b)": "q: argmax gives positions",
+    "q[i, a] = cm.argmax(x[i, b], over=b)": "q: argmax gives positions: declare",
     "at[i] = x[i, 1]": "at holds positions",
     "at[i] = cm.argmax(x[i, b] * 2, over=b)": "argmax takes an array entry",
     "at[i] = cm.argmax(x[i, b], over=j)": "argmax runs over j, which its entry does not name",
     "at[i] = cm.argmax(x[i, b], over='b')": "over must be an index of the form",
-    "at[i] = cm.top_k(x[i, b], over=b)": "at: top-k needs exactly one index",
+    "at[i] = cm.top_k(x[i, b], over=b)": "at: the left side of top-k needs one index of its own",
     "at[i] = cm.sort(x[i, b])": "sort takes body, over",
     # transforms and complex numbers
     "q[i, a] = cm.rfft(x[i, a] * 2, over=i, length=4)": "rfft takes an array entry",

@@ -455,9 +455,9 @@ BAD = {
     "gqa+bidirectional+chunked-window": "self-attention takes 'bidirectional' or 'chunked-window', "
     "not both: a chunk ends with the token",
     "mqa+grouped": "'mqa' is self-attention+grouped{g=1}: leave out 'grouped'",
-    "gqa+window+mqa": "'mqa' is no option of self-attention but a name of its own, which stands "
-    "first: mqa+window",
-    "gqa+mha": "'mha' is no option of self-attention but a name of its own",
+    "gqa+window+mqa": "'mqa' is a mixer, and no option of self-attention: write its name first, "
+    "mqa+window",
+    "gqa+mha": "'mha' is a mixer, and no option of self-attention",
     "mqa+window{g=2,w=3}": "'mqa' is self-attention+grouped{g=1}: leave g out of its braces",
     "gpa": "unknown mixer 'gpa'; did you mean 'gqa'?",
     "she+bias": "she takes no options, got 'bias'",

@@ -219,7 +219,7 @@ def _ragged(f: Form, A: Any, B: Any) -> None:
     ("write", "said"),
     [
         (_short, "scan runs from 1 to a size, and v has another range"),
-        (_longer, "S: scan needs one index on the left side in place of w, with the same range"),
+        (_longer, "S: the left side of a scan over w needs one other index with the range of w"),
         (_no_entry, "define it as an array first"),
         (_wider, "scan adds x, which does not name the index w"),
         (_ragged, "S: each row of a scan has the same columns, and the range of c names the row i"),

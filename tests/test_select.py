@@ -669,22 +669,24 @@ def with_two_numbers(m: Mixer, f: Form, x: Array, y: Array) -> None:
 WRITTEN: list[tuple[Write, str]] = [
     (
         inside_an_expression,
-        "P: argmax must be a whole right side: give argmax an array of its own first",
+        "P: argmax must be the whole right side: define its result as an array first",
     ),
     (of_an_expression, "argmax takes an array entry: define its operand as an array first"),
     (
         as_an_index,
-        "as-an-index has an expression as an index: define the expression as an array, declared "
-        "with below=; place e of block P[i] of B is (P[i] - 1)*B + e",
+        "as-an-index has an expression of entries as an index: define the expression as an array "
+        "with below=, or write (P[i] - 1)*B + e, place e of block P[i]",
     ),
     (
         in_real_numbers,
-        "P: argmax gives positions; declare their array with f.array(..., below=)",
+        "P: argmax gives positions: declare their array with below=, such as f.array('P', l, "
+        "below=l)",
     ),
     (numbers_for_positions, "P holds positions: define it by argmax, top_k or sort alone"),
     (
         gathers_at_numbers,
-        "s of gathers-at-numbers holds no positions: declare it with below=",
+        "s of gathers-at-numbers is used as an index, but holds no positions: declare it with "
+        "below=, such as f.array('at', l, below=l)",
     ),
     (
         over_two_indices,
@@ -702,13 +704,13 @@ WRITTEN: list[tuple[Write, str]] = [
     ),
     (
         without_a_number,
-        "P: top-k needs exactly one index on the left side that its entry does not name, which "
-        "numbers the positions; got none",
+        "P: the left side of top-k needs one index of its own, as P[i, r] = top_k(s[i, j], over=j) "
+        "has r for the r-th position; got none",
     ),
     (
         with_two_numbers,
-        "P: top-k needs exactly one index on the left side that its entry does not name, which "
-        "numbers the positions; got r, q",
+        "P: the left side of top-k needs one index of its own, as P[i, r] = top_k(s[i, j], over=j) "
+        "has r for the r-th position; got r, q",
     ),
 ]
 

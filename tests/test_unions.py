@@ -375,7 +375,9 @@ def test_ranges_that_go_together_stand_together() -> None:
         with pytest.raises(EquationError, match=alone):
             y[k] = x[k]
         three = union((1, 1), (2, 2), (3, i))
-        with pytest.raises(EquationError, match="index o has 3 ranges, and j has 2: give both"):
+        with pytest.raises(
+            EquationError, match="index o has 3 ranges, and j, beside which it is declared, has 2"
+        ):
             f.index("o", three, beside=j)
         y[i] = cm.sum_(x[j] * x[k], over=(j, k))
 

@@ -255,12 +255,12 @@ def defines_the_input(m: Any, f: Any, x: Any, y: Any) -> None:
 WRITING: dict[Write, str] = {
     unbound: "y: index j of x is unbound",
     reduced_over_the_left_side: "y: index i is on the left side and reduced over",
-    softmax_inside: "y: softmax must be a whole right side",
-    transform_inside: "z: rfft must be a whole right side",
+    softmax_inside: "y: softmax must be the whole right side",
+    transform_inside: "z: rfft must be the whole right side",
     axes: "x has 2 axes but is indexed with 1",
     not_affine: "an index of x: index 'i*l + 2' in bad multiplies an index",
-    rounded_bound: "index k is bounded by floor(i/2), in which i is rounded: write",
-    defines_the_input: "x is of role input, which no equation defines",
+    rounded_bound: "index k is bounded by floor(i/2), which rounds i: bound k by",
+    defines_the_input: "x is declared by m.input, and no equation may define it",
 }
 
 

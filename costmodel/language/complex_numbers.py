@@ -73,8 +73,8 @@ def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
     for part in (number.real, number.imag):
         if not part.is_free:
             raise EquationError(
-                "a product of complex numbers reads each part twice: define the factor first, as "
-                "an entry of an array"
+                "each factor of a complex product must be an entry of an array, as the product "
+                "reads the factor twice: define the factor as an array first"
             )
     return number.real, number.imag
 

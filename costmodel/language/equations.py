@@ -324,8 +324,8 @@ class Form:
             self.refuse_foreign(beside)
         if beside is not None and len(beside.pieces) != len(index.pieces):
             raise EquationError(
-                f"index {name} has {len(index.pieces)} ranges, and {beside.name} has "
-                f"{len(beside.pieces)}: give both the same number"
+                f"index {name} has {len(index.pieces)} ranges, and {beside.name}, beside which it "
+                f"is declared, has {len(beside.pieces)}: give both the same number of ranges"
             )
         if self.indices.setdefault(name, index) != index:
             raise EquationError(
@@ -367,9 +367,8 @@ class Form:
             )
         if known != index:
             raise EquationError(
-                f"index {index.name} belongs to another form: form '{self.name}' of "
-                f"{self.mixer.name} has an index of this name with another range: use the index of "
-                "this form"
+                f"form '{self.name}' of {self.mixer.name} declares an index {index.name} of its "
+                f"own, with another range than the {index.name} used: use its own"
             )
 
     @checked
@@ -397,7 +396,10 @@ class Form:
         self._require_open(f"array {name}")
         _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
-            raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
+            raise EquationError(
+                f"array {name} is declared twice in {self.mixer.name}: give one of them another "
+                "name"
+            )
         extents = self.mixer.extents(name, shape)
         last = largest_position(name, below, extents)
         self.arrays[name] = Array(
@@ -576,13 +578,13 @@ class Mixer:
         for taken, meaning in (("b", "the batch"), ("t", "the position of a new token")):
             if taken == letter:
                 raise EquationError(
-                    f"{self.name} declares size '{taken}', which is {meaning} of every mixer: "
-                    f"leave '{taken}' out of its equations"
+                    f"{self.name} declares size '{taken}', {meaning}, which the equations of a "
+                    f"mixer do not use: leave out '{taken}'"
                 )
         if letter in LETTERS and LETTERS[letter].networks:
             raise EquationError(
-                f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, a size of "
-                "whole networks: no command about a mixer takes this size; take another letter"
+                f"{self.name} declares size '{letter}', which means {LETTERS[letter].meaning} of a "
+                "network and is no size of a mixer: take another letter"
             )
 
     @property
@@ -659,7 +661,7 @@ class Mixer:
             try:
                 extent = Poly.of(part)
             except WrongKind as error:
-                raise WrongKind(f"{name} of {self.name}: an extent: {error}") from None
+                raise WrongKind(f"an axis of {name} of {self.name}: {error}") from None
             number = extent.constant()
             if extent.variables or (number is not None and (number < 1 or number % 1)):
                 raise EquationError(
@@ -718,9 +720,8 @@ class Mixer:
         first = self.inputs[0]
         if array.shape[0] != first.shape[0]:
             raise EquationError(
-                f"{name} of {self.name} has {array.shape[0]} rows and {first.name} has "
-                f"{first.shape[0]}: inputs have the same tokens; a sequence of another length is "
-                "a context, m.context"
+                f"{name} of {self.name} has {array.shape[0]} rows, and input {first.name} has "
+                f"{first.shape[0]}: give both the same rows, or declare {name} by m.context"
             )
         return array
 
@@ -737,9 +738,8 @@ class Mixer:
         array = self._declare(name, "context", shape)
         if array.shape[0] == size("l"):
             raise EquationError(
-                f"{name} of {self.name} has l rows, one per token: a second sequence over the same "
-                f"tokens is an input, m.input('{name}', ...); a context has another length, such "
-                f"as e"
+                f"{name} of {self.name} has l rows, as an input has: declare it by "
+                f"m.input('{name}', ...), or give the context another length, such as e"
             )
         return array
 
@@ -876,8 +876,9 @@ class Mixer:
             _check_nested(part, "an index")
             if (at := in_block(part)) is None:
                 raise EquationError(
-                    f"{self.name} has an expression as an index: define the expression as an "
-                    "array, declared with below=; place e of block P[i] of B is (P[i] - 1)*B + e"
+                    f"{self.name} has an expression of entries as an index: define the "
+                    "expression as an array with below=, or write (P[i] - 1)*B + e, place e of "
+                    "block P[i]"
                 )
             return Gather(self._of_positions(at[0]), at[1], at[2])
         if isinstance(part, float):
@@ -896,9 +897,8 @@ class Mixer:
         flat = next(filter(None, flats), None)
         if flat is None:
             raise EquationError(
-                f"index '{poly}' in {self.name} multiplies an index: this is allowed in (j-1)*h+c "
-                "alone, entry c of block j, where c is 1, h, an index within 1..h, or another "
-                "such sum"
+                f"index '{poly}' in {self.name} multiplies an index: this is allowed only in "
+                "(j - 1)*h + c, entry c of block j, with c in 1..h"
             )
         self.position(flat.inner)  # refuses a place that is no position itself
         return flat
@@ -907,7 +907,8 @@ class Mixer:
         """The entry unchanged; EquationError if its array holds no positions (has no `below`)."""
         if entry.array.below is None:
             raise EquationError(
-                f"{entry.array.name} of {self.name} holds no positions: declare it with below="
+                f"{entry.array.name} of {self.name} is used as an index, but holds no positions: "
+                "declare it with below=, such as f.array('at', l, below=l)"
             )
         return entry
 
@@ -966,8 +967,8 @@ class Mixer:
             )
         if array.role not in ("intermediate", "output"):
             raise EquationError(
-                f"{array.name} is of role {array.role}, which no equation defines: define the "
-                "output or an array that f.array declares"
+                f"{array.name} is declared by m.{array.role}, and no equation may define it: "
+                "define the output, or an array that f.array declares"
             )
         _check_nested(value, array.name)
         by_atom = {index.atom: index for index in form.indices.values()}
@@ -1072,9 +1073,9 @@ def _check_bound(equation: Equation) -> None:
     for index in equation.indices:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):
             raise EquationError(
-                f"{equation.name}: the range of {index.name} names {atom_name(name)}, which "
-                f"stands in no position of {equation.name}: put {atom_name(name)} on the left "
-                "side; write rows of chunks as (q - 1)*C + e, or as i, whose chunk is (i - 1)//C"
+                f"{equation.name}: the range of {index.name} names {atom_name(name)}, which the "
+                f"left side lacks: put {atom_name(name)} there too, as (q - 1)*C + e, row e of "
+                "chunk q, has q"
             )
     _check_beside(equation, equation.indices)
     around: tuple[Index, ...] = ()
@@ -1093,8 +1094,8 @@ def _check_bound(equation: Equation) -> None:
             raise EquationError(f"{equation.name}: a division by 0")
         if entry.alone and entry.binders and entry is not equation.value:
             raise EquationError(
-                f"{equation.name}: {entry.names[0]} must be a whole right side: give "
-                f"{entry.names[0]} an array of its own first"
+                f"{equation.name}: {entry.names[0]} must be the whole right side: define its "
+                "result as an array first"
             )
     for ref, over in refs(equation.value):
         for name in names_in(ref.positions):
@@ -1128,8 +1129,9 @@ def _check_scanned(equation: Equation) -> None:
     made = [i for i in equation.indices if i.atom not in read]
     if [(i.lower, i.upper) for i in made] != [(row.lower, row.upper)]:
         raise EquationError(
-            f"{equation.name}: scan needs one index on the left side in place of {row.name}, with "
-            f"the same range; got {', '.join(i.name for i in made) or 'none'}"
+            f"{equation.name}: the left side of a scan over {row.name} needs one other index with "
+            f"the range of {row.name}, as S[i, c] = scan(A[w, c], B[w, c], over=w) has i; got "
+            f"{', '.join(i.name for i in made) or 'none'}"
         )
     (number,) = made
     for column in equation.indices:
@@ -1156,8 +1158,8 @@ def _with_rank(equation: Equation) -> Equation:
         return equation
     if equation.array.below is None:
         raise EquationError(
-            f"{equation.name}: {chosen.kind} gives positions; declare their array with "
-            f"f.array(..., below=)"
+            f"{equation.name}: {chosen.kind} gives positions: declare their array with below=, "
+            "such as f.array('P', l, below=l)"
         )
     if chosen.kind == "argmax":
         return equation
@@ -1168,8 +1170,8 @@ def _with_rank(equation: Equation) -> Equation:
     left = [index for index in equation.indices if index.atom not in around]
     if len(left) != 1:
         raise EquationError(
-            f"{equation.name}: {chosen.kind} needs exactly one index on the left side that "
-            f"its entry does not name, which numbers the positions; got "
+            f"{equation.name}: the left side of {chosen.kind} needs one index of its own, as "
+            f"P[i, r] = top_k(s[i, j], over=j) has r for the r-th position; got "
             f"{', '.join(index.name for index in left) or 'none'}"
         )
     return replace(equation, value=replace(chosen, rank=left[0].atom))

@@ -213,9 +213,8 @@ class _Reader:
         tree = self.tree(found, frozenset(), 1)
         if _depth(tree) > MOST_DEPENDENT:
             raise FormulaError(
-                f"the formula is {_depth(tree):,} operations deep, one for each term of a long sum "
-                f"or product: at most {MOST_DEPENDENT} are allowed; put groups of terms in "
-                f"parentheses"
+                f"the formula is a chain of {_depth(tree):,} operations, and at most "
+                f"{MOST_DEPENDENT} are allowed: put groups of terms in parentheses"
             )
         return Formula(self.text, tree, frozenset(self.letters))
 

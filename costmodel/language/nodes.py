@@ -144,8 +144,8 @@ def position_value(position: Position) -> Poly:
     """
     if isinstance(position, Gather):
         raise Unsupported(
-            f"a position is an entry of {position.at.array.name}, that is a value: the answer "
-            "needs positions that follow from indices and sizes"
+            f"{position.at.array.name} selects positions by its values: the answer needs positions "
+            "that follow from indices and sizes alone"
         )
     return position.value if isinstance(position, Flat) else position
 

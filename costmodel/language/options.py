@@ -198,7 +198,7 @@ class Family:
                 brought = (option, *_options_of(self.variants.get(option, "")))
                 others = [other for other in options if other not in brought]
                 raise UnknownMixer(
-                    f"'{option}' is no option of {name} but a name of its own, which stands first: "
+                    f"'{option}' is a mixer, and no option of {name}: write its name first, "
                     f"{joined(option, others)}"
                 )
             if option not in self.offers:

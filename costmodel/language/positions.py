@@ -126,8 +126,8 @@ def one_range(name: str, lower: Any, upper: Any) -> Index:
     for side, bound, kind in (("lower", lower, "max"), ("upper", upper, "min")):
         if isinstance(bound, Extremum) and bound.kind != kind and len(bound.of) > 1:
             raise EquationError(
-                f"the {side} bound of index {name} is {described(bound)}: expected {kind}_, since "
-                f"the range is where all of its bounds hold"
+                f"the {side} bound of index {name} is {described(bound)}: expected {kind}_, as an "
+                "index satisfies all of its bounds"
             )
     for end in (*low, *up):
         if not end.letters and not isinstance(end.rational({}), int):
@@ -136,8 +136,7 @@ def one_range(name: str, lower: Any, upper: Any) -> Index:
         if inside := {v for atom in rounded for v in Poly.atom(atom).variables - {atom}}:
             row = atom_name(min(inside))
             raise EquationError(
-                f"index {name} is bounded by {end}, in which {row} is rounded: write rows {row} of "
-                f"chunks as (p - 1)*C + e, with an index p and an index e, and bound {name} by p; "
-                f"or bound it by ({row} - 1)//C, the chunk of {row} counted from 0"
+                f"index {name} is bounded by {end}, which rounds {row}: bound {name} by "
+                f"({row} - 1)//C, the chunk of {row} counted from 0"
             )
     return Index(name, low, up)

@@ -148,8 +148,8 @@ def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Se
     for inner in (found for part in parts for found, _ in walk(part.value)):
         if isinstance(inner, Composite) and inner.name in WRITTEN:
             raise EquationError(
-                f"{equation.name}: {inner.name} must be a whole right side: give {inner.name} "
-                "an array of its own first"
+                f"{equation.name}: {inner.name} must be the whole right side: define its "
+                "result as an array first"
             )
     name = _scale_name(rewrites)
     if name.startswith("scale=root"):

@@ -250,9 +250,8 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
     "unknown-letter": ((('"l d w"', '"l d j"'),), "does not import: ValueError: unknown size 'j'"),
     "letter-of-networks": (
         (('"l d w"', '"l d q"'),),
-        "does not import: EquationError: letter-of-networks declares size 'q', new tokens after "
-        "the prompt, a size of whole networks: no command about a mixer takes this size; take "
-        "another letter",
+        "does not import: EquationError: letter-of-networks declares size 'q', which means new "
+        "tokens after the prompt of a network and is no size of a mixer: take another letter",
     ),
     "no-output": (
         (("y[i, b] = cm.sum_", "s[i, b] = cm.sum_"),),

@@ -119,8 +119,8 @@ def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
     if isinstance(position, Flat) and position.outer == index.as_poly():
         return [(position.inner, position.extent)]
     raise EquationError(
-        f"{equation.name}: a macro runs over {index.name}: put {index.name} on the left side by "
-        f"itself or flattened with another index, not inside '{position}'"
+        f"{equation.name}: the right side runs over {index.name}: put {index.name} on the left "
+        f"side alone, or as in (j - 1)*h + {index.name}, got '{position}'"
     )
 
 
@@ -153,8 +153,8 @@ def checked_axis_entry(name: str, body: Node, index: Index) -> Ref:
     ref = checked_entry(name, body, index)
     if index.as_poly() not in ref.positions:
         raise EquationError(
-            f"{name} runs over {index.name}: expected an axis of {ref.array.name} at {index.name} "
-            f"alone, got {ref.array.name}[{', '.join(map(str, ref.positions))}]"
+            f"{name} runs over {index.name}: expected {index.name} alone as a position of "
+            f"{ref.array.name}, got {ref.array.name}[{', '.join(map(str, ref.positions))}]"
         )
     return ref
 
@@ -174,8 +174,8 @@ def checked_row_index(equation: Equation, composite: Composite, index: Index) ->
     """
     if index not in equation.indices:
         raise EquationError(
-            f"{equation.name}: {composite.name} runs over {index.name}, an index of its row: put "
-            f"{index.name} on the left side"
+            f"{equation.name}: {composite.name} runs over {index.name}: put {index.name} on the "
+            "left side too"
         )
     return index
 

@@ -90,8 +90,8 @@ def write_softmax(
     for index in over:
         if index not in equation.indices:
             raise EquationError(
-                f"{equation.name}: softmax runs over {index.name}, an index of its row: put "
-                f"{index.name} on the left side"
+                f"{equation.name}: softmax runs over {index.name}: put {index.name} on the left "
+                "side too"
             )
 
     if "mask=add" in rewrites and _masked(equation, over):

@@ -116,8 +116,8 @@ def mamba_2(
     width = inner // heads if width == "auto" else c.size("mamba_d_head")
     if heads * width != inner:
         raise c.refused(
-            f"{heads} heads (mamba_n_heads) of {width} channels (mamba_d_head) are "
-            f"{heads * width} channels together, not the {inner} that {of} gives"
+            f"mamba_n_heads = {heads} times mamba_d_head = {width} is {heads * width}: expected "
+            f"{inner}, which {of} gives"
         )
     groups, taps = c.size("mamba_n_groups"), c.size("mamba_d_conv")
     biases = (*conv_bias(c, "mamba_conv_bias"), *map_biases(c, "mamba_proj_bias", out))
@@ -208,8 +208,8 @@ def mixture(
             part_sizes["S"] = copies * width or wide
         elif shared == "gated":
             raise c.refused(
-                "a shared expert of width 0 is not read, since the class keeps the map to its "
-                "gate: expected 1 or more"
+                "the shared expert has width 0, but the model's class gives it a gate: expected "
+                "a width of 1 or more"
             )
         else:
             shared = ""
@@ -401,14 +401,12 @@ def rotary(
         field, width = c.get(FACTOR), head_width(c)
         share = given.pop(FACTOR, usual if field is None else field)
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-            raise c.refused(
-                f"{FACTOR} = {share!r} is not read: expected a number above 0, and at most 1"
-            )
+            raise c.refused(f"{FACTOR} = {share!r}: expected a number above 0, and at most 1")
         turned = 2 * -(-int(width * share) // 2)  # a pair for each even number below, as classes do
         if not 2 <= turned <= width:
             raise c.refused(
-                f"{FACTOR} = {share} is not read: {turned} of the {width} channels of a head turn, "
-                f"expected 2 to {width}"
+                f"{FACTOR} = {share} rotates {turned} of the {width} channels of a head: expected "
+                f"2 to {width}"
             )
         turned = None if turned == width else turned
     for name in ("mrope_section", "mrope_interleaved"):
@@ -416,9 +414,8 @@ def rotary(
     if given:
         name, value = next(iter(given.items()))
         raise c.refused(
-            f"rotary parameter '{name}' = {value!r} is not known here, and a count may depend on "
-            "it: take it out of the configuration if it does not change the number of turned "
-            "channels"
+            f"rotary parameter '{name}' = {value!r} is not known here: take it out of the "
+            "configuration if it leaves the number of rotated channels as it is"
         )
     if turned is None:
         return ("rotary",), {}

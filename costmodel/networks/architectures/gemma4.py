@@ -105,8 +105,8 @@ def read_3n(c: Configuration) -> Description:
     c.size("hidden_size_per_layer_input")  # 0 is refused
     if S < 2 or at > S:
         raise c.refused(
-            f"altup_active_idx = {at - 1} is not read beside altup_num_inputs = {S}: expected 2 "
-            "streams or more, of which the index names one, from 0 on"
+            f"altup_num_inputs = {S} and altup_active_idx = {at - 1}: expected 2 inputs or more, "
+            "and an index below their number"
         )
     act, norm = c.activation("hidden_activation"), parts.rms_norm()
     own_sizes = {"S": Poly.of(S), "A": Poly.of(at)}
@@ -272,8 +272,8 @@ def _makers(c: Configuration, kinds: Sequence[str], first: int) -> dict[str, int
     found = {kind: k for k, kind in enumerate(kinds[: max(0, first)])}
     if missing := {*kinds} - found.keys():
         raise c.refused(
-            f"'num_kv_shared_layers': a layer of kind {min(missing)} reads the keys of an earlier "
-            "layer of its kind, and there is none: expected fewer"
+            f"'num_kv_shared_layers' leaves no layer of kind {min(missing)} that computes keys of "
+            "its own: expected fewer shared layers"
         )
     return found
 

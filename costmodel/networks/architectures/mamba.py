@@ -77,8 +77,10 @@ def read_2(c: Configuration) -> Description:
     heads, width = c.size("num_heads"), c.size("head_dim")
     c.fields_read.add("time_step_rank")  # the class reads no rank
     if heads * width != inner:
-        both = f"num_heads = {heads} times head_dim = {width}"
-        raise c.refused(f"{both} is not {inner}, which is expand times hidden_size")
+        raise c.refused(
+            f"num_heads = {heads} times head_dim = {width} is {heads * width}: expected {inner}, "
+            "which is expand times hidden_size"
+        )
     state, taps, groups = c.size("state_size"), c.size("conv_kernel"), c.size("n_groups")
     return _decoder(c, "Mamba2", "mamba-2", "", n=heads, P=width, N=state, G=groups, k=taps)
 
