@@ -34,8 +34,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("sinkhorn", "direct", "path_length"): "index p skips entries by a stride",
     ("strided-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
-    ("mamba-2", "chunked", "path_length"): "which rows T_X reads of U_X depends on more than the "
-    "distance between the two rows and the place in a chunk",
+    ("mamba-2", "chunked", "path_length"): "whether row i of T_X reads row j of U_X depends on",
     ("rwkv-7", "chunked", "span"): "entries of one row of the recurrence differ in depth",
     **{
         (name, f"chunked-{way}", question): reason
@@ -43,7 +42,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
         for way in ("solve", "rows", "wy")
         for question, reason in (
             ("span", "the recurrence reads rows further back than the previous row"),
-            ("path_length", "which rows C_Q reads of X_Q depends on more than the distance"),
+            ("path_length", "whether row i of C_Q reads row j of X_Q depends on"),
         )
     },
 }

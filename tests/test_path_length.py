@@ -762,18 +762,18 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (dilated, "which rows y reads of x depends on more than the distance"),
-        (last_row, "which rows y reads of x depends on more than the distance"),
+        (dilated, "whether row i of y reads row j of x depends on more than the distance"),
+        (last_row, "whether row i of y reads row j of x depends on more than the distance"),
         (chunk_sums, "bounds index"),
-        (mean_and_first, "M has no token axis and is made of some rows only"),
-        (half_a_mean, "M has no token axis and is made of some rows only"),
+        (mean_and_first, "M has no token axis and is computed from some rows only"),
+        (half_a_mean, "M has no token axis and is computed from some rows only"),
         (two_axes, "which axis of P is the token axis is not derived: axes 1 and 2"),
         (
             two_chunks_back,
-            "depends on more than the distance between the two rows and the place in a chunk",
+            "depends on more than the distance i - j and the places of both rows in their chunks",
         ),
-        (window_and_chunks, "depends on more than the distance between the two rows and the place"),
-        (within_a_chunk, "an entry of S is made of several rows, and no one of them"),
+        (window_and_chunks, "depends on more than the distance i - j and the places"),
+        (within_a_chunk, "an entry of S is computed from several rows, and no single row"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )

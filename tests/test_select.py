@@ -766,7 +766,9 @@ def test_a_choice_among_nothing() -> None:
 
     with pytest.raises(EquationError) as caught:
         cm.count(mixer(write))
-    assert str(caught.value).startswith("P: argmax among no entries (for instance at l = 1")
+    assert str(caught.value).startswith(
+        "P: argmax has nothing to choose from (for instance at l = 1"
+    )
 
 
 # --- mutations: with one of these mistakes in place the comparison parts from the oracle -------
@@ -880,5 +882,5 @@ def test_the_oracle_refuses_what_is_not_there() -> None:
     """A form that is not checked before: it stops and says where."""
     made = chosen(sort, lambda c, i: min_(c, i), "l")
     run = execute(made.forms["direct"], {"l": 3, "d": 1, "c": 1, "u": 1})
-    with pytest.raises(OracleError, match="P: sort gives 2 positions, 1 are defined"):
+    with pytest.raises(OracleError, match="P: sort gives 2 positions, and the left side has 1 at"):
         _ = run.trace

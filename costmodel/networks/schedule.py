@@ -166,8 +166,8 @@ def schedule(network: Assembly, layers: int) -> tuple[PartRun, ...]:
     about = network.described
     if about.ends_with("pooler") and about.head == "vocabulary":
         raise Unanswered(
-            f"{network.name}: the pooler has no gradient, since beside a head over the vocabulary "
-            "no loss reads its row: choose head none, or leave out the pooler"
+            f"{network.name}: the pooler has no gradient, since the head over the vocabulary alone "
+            "has a loss: choose head none, or leave out the pooler"
         )
     writer = _Writer(network)
     memory: Wire | None = None

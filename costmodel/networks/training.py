@@ -212,9 +212,8 @@ def _sums_between_parts(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[s
                   for entries, (k, name) in zip(given, reading, strict=True)]  # fmt: skip
         if not any((share - number).is_zero for share in shares):
             raise Unsupported(
-                f"{wire.name}: each of its readers gives gradients to some entries alone, so that "
-                "the additions of gradients are not derived; the forward pass (phase training) "
-                "is derived"
+                f"no part that reads {wire.name} gives all entries a gradient, so that the number "
+                "of additions of gradients is not derived: ask for phase training"
             )
         found[wire.name, _total(shares) - number] += 1
     return found
@@ -417,9 +416,8 @@ def keeper(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> tuple[Use, E
     if len(found) > 1:
         names = " and ".join(use.name for use, _ in found)
         raise Unsupported(
-            f"{names} keep different entries of {wire.name} for the backward pass, and how many "
-            "entries they keep together is not derived; the forward pass (phase training) keeps "
-            "none"
+            f"{names} keep different entries of {wire.name} for the backward pass, and the number "
+            "of kept entries is not derived: ask for phase training, which keeps none"
         )
     return found[0] if found else None
 

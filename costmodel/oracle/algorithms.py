@@ -65,8 +65,8 @@ class Tally:
         """Half of the operations, by class; TransformError if a number is odd."""
         if any(number % 2 for number in self.operations.values()):
             raise TransformError(
-                "a real transform counts half of the operations of a complex one, and "
-                f"{dict(self.operations)} has an odd number: choose an even number of points"
+                "a real transform counts half of the operations of a complex transform, which are "
+                f"odd in number, {dict(self.operations)}: choose an even number of points"
             )
         return {name: number // 2 for name, number in self.operations.items()}
 

@@ -612,14 +612,14 @@ def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alo
         found = {p[over.atom]: read(p, instance) for p in points(point)}
         said = interpreter.places.described(point)
         if not found:
-            raise OracleError(f"{equation.name}: {select.kind} among no entries {said}")
+            raise OracleError(f"{equation.name}: {select.kind} has nothing to choose from {said}")
         made = Comparisons()
         contenders = [Contender(scalar.value, position) for position, scalar in found.items()]
         chosen = CHOICES[select.kind](contenders, len(at), made)
         if len(chosen) != len(at):
             raise OracleError(
-                f"{equation.name}: {select.kind} gives {len(chosen)} positions, {len(at)} are "
-                f"defined {said}"
+                f"{equation.name}: {select.kind} gives {len(chosen)} positions, and the left side "
+                f"has {len(at)} {said}"
             )
         instance.operations["compare"] += made.number
         interpreter.selected_from.update({(equation.array, place(p)): found.keys() for p in at})

@@ -271,8 +271,9 @@ class Decoding:
         for entry in (*self.given.get(t, ()), *self.held.after(t)):
             if memory[entry].value != self.run.memory[entry].value:
                 raise OracleError(
-                    f"token {t} by itself gives {entry[0].name}{list(entry[1])} = "
-                    f"{memory[entry].value}, and the whole run {self.run.memory[entry].value}"
+                    f"{entry[0].name}{list(entry[1])} is {memory[entry].value} in the step of "
+                    f"token {t}, but {self.run.memory[entry].value} in the whole run: expected one "
+                    "value"
                 )
         return done
 

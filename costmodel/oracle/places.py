@@ -95,7 +95,7 @@ class Places:
         if isinstance(position, Gather):
             name = position.at.array.name
             raise OracleError(
-                f"a left side has an entry of {name} as a position: expected indices and sizes"
+                f"a position on a left side reads {name}: expected indices and sizes alone"
             )
         if not isinstance(position, Flat):
             return self.value(position)

@@ -85,8 +85,8 @@ def growing_rows(steps: Steps, entering: Sequence[RowDepths]) -> GrowingRows:
         return GrowingRows(known, rate, RowChains(ways, known, beyond))
     names = ", ".join(array.name for array in steps)
     raise Unsupported(
-        f"{names}: the longest chain of operations grows by different numbers of operations from "
-        "row to row, so that its length has no formula"
+        f"{names}: the length of the longest chain of operations is not linear in the row, and so "
+        "has no formula"
     )
 
 

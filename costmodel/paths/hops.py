@@ -44,7 +44,7 @@ class Hops:
     """The rows that one reference reads in one direction.
 
     `where` constrains the reading row (`#row`) and the distance (`#back`); `words` names the arrays
-    in messages, as in "y reads of x".
+    in messages, as in "row i of y reads row j of x".
     """
 
     where: Constraints
@@ -117,9 +117,7 @@ def furthest(rows: Rows, sign: int) -> Reach:
         even += [distances[1] for hop in joined if (distances := found.pop(hop)) is not None]
     for hop in found:
         if not any(hop.within(reach) for reach in even):
-            raise Unsupported(
-                f"which rows {hop.words} depends on more than the distance between the two rows"
-            )
+            raise Unsupported(f"whether {hop.words} depends on more than the distance i - j")
     bounded = [reach for reach in even if reach is not None]
     return call("Max", *bounded) if len(bounded) == len(even) else None
 
@@ -187,8 +185,8 @@ def by_hub(rows: Rows) -> Exact:
         pairs += [projected(region, found.over) for region in regions if not infeasible(region)]
     if outside(every | {1 - row}, pairs) or outside(every | {1 - read}, pairs):
         raise Unsupported(
-            "some row does not read row 1, or row 1 does not read some row, so that hops by way "
-            "of row 1 do not join all rows"
+            "a number of hops is derived only if every row reads row 1 and row 1 reads every row, "
+            "and some row lacks one of these two reads"
         )
     # one hop for l >= 2, and a second one at sizes at which some pair of rows is not joined
     result, counted = Exact(((frozenset({last - 2}), Poly.of(1)),)), list[Constraints]()
@@ -399,8 +397,8 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
             if not outside(inside | {end - upper}, covered):
                 return end
     raise Unsupported(
-        f"which rows {held[0].words} depends on more than the distance between the two rows and "
-        "the place in a chunk"
+        f"whether {held[0].words} depends on more than the distance i - j and the places of both "
+        "rows in their chunks"
     )
 
 
@@ -419,13 +417,15 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
             # a row that reaches the end of the sequence reaches as far as any row
             if further != chunks.length and not chunks.proves(known, ahead):
                 raise Unsupported(
-                    "a row may reach further ahead than a later row, so that the longest hops "
-                    "need not be the fewest"
+                    "a row may reach further ahead than a later row, so that a path of the longest "
+                    "hops need not be the shortest path"
                 )
         # counted from the lower row's chunk, the furthest row must not depend on the chunk
         alike = far == chunks.length or OUTER not in (far - Poly.atom(OUTER) * chunks.size).letters
         if not alike:
-            raise Unsupported("rows at the same place of different chunks reach differently far")
+            raise Unsupported(
+                "how far ahead a row reaches depends on its chunk, not on its place alone"
+            )
 
 
 def by_chunks(rows: Rows, chunks: Chunks, sign: int) -> Exact:
@@ -507,11 +507,13 @@ def _rows_on_the_way(
             if at_end:
                 return list(places.values()), {}
             raise Unsupported(
-                f"row {row} is inside a chunk, and no later row reads it, so that no hop leads on "
-                f"from row {row}"
+                f"no later row reads row {row}, which is not the last row of its chunk, so that a "
+                f"path from row 1 ends at row {row}"
             )
         places[inner] = row
         if far == chunks.length:
             return list(places.values()), {}
         row = far.substitute({OUTER: outer, INNER: inner})
-    raise Unsupported(f"in which chunk row {row} lies, and at which place, is not derived")
+    raise Unsupported(
+        f"the chunk of row {row} and the place of the row in the chunk are not derived"
+    )

@@ -149,8 +149,8 @@ def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):
         raise Unsupported(
-            f"{part.equation.name}: row {row} of the recurrence has an equation of its own, and "
-            "the depth has a formula only if row 1 alone has one"
+            f"{part.equation.name} defines row {row} of the recurrence by itself, and the depth "
+            "has a formula only if all rows after row 1 have the same equations"
         )
     return None if infeasible(joined) else replace(part, constraints=joined)
 
@@ -181,8 +181,8 @@ def check_rows(block: Block, part: IterationDomain) -> None:
     row, domain = block.row(part.equation), part.equation.domain
     if any(c.letters & variables_of([row]) for c in part.constraints - domain):
         raise Unsupported(
-            f"{part.equation.name}: the phase computes only some rows of the recurrence, and "
-            "depths are derived of all rows"
+            f"{part.equation.name}: the phase computes only some rows of the recurrence, and the "
+            "depth is derived only for all rows: ask for phase training"
         )
 
 
@@ -336,8 +336,8 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     for scale, _ in lower + upper:
         if scale != ONE:
             raise Unsupported(
-                f"{array.name}: some operand is read by every {scale}-th row of the recurrence "
-                "alone, so that the depth has no formula"
+                f"{array.name}: only one in {scale} rows of the recurrence reads some operand, so "
+                "that the depth has no formula"
             )
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))
@@ -440,8 +440,8 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported(
-            f"{entry.array.name}: the depth of an operand does not grow by the same number from "
-            "row to row of the recurrence, so that the depth of a row has no formula"
+            f"{entry.array.name}: the depth of an operand of the recurrence is not linear in the "
+            "row, so that the depth of the recurrence has no formula"
         )
     ways = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
     for number, row in enumerate(ways.rows):

@@ -123,7 +123,8 @@ def rows_of(system: System) -> Rows:
     for array in without:
         if array in indexed and not made_of[array]:
             raise Unsupported(
-                f"{array.name} has no axis with one entry per token, and no rows of chunks"
+                f"{array.name} has neither an axis with one entry per token nor an axis with one "
+                "entry per chunk"
             )
         chosen[array] = _in_chunk(Rows(system, chosen), array, made_of[array])
     return Rows(system, chosen)
@@ -398,8 +399,8 @@ def _in_chunk(rows: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
         elif row_range.first is None:
             why = "earlier rows read the entry, and which of its rows is the first is not known"
         raise Unsupported(
-            f"an entry of {array.name} is made of several rows, and no one of them stands for the "
-            f"entry: {why}"
+            f"an entry of {array.name} is computed from several rows, and no single row can take "
+            f"the place of the entry on a path: {why}"
         )
     return None
 
@@ -418,8 +419,8 @@ def _united(system: System, array: Array, ranges: set[RowRange]) -> RowRange:
     found = RowRange(_outermost(entries, firsts, -1), _outermost(entries, lasts, 1))
     if found == RowRange(None, None):
         raise Unsupported(
-            f"{array.name} is made of several ranges of rows, and which range begins first or "
-            "ends last is not known"
+            f"{array.name} is computed from several ranges of rows, and neither the first row nor "
+            "the last row of all ranges is derived"
         )
     return found
 
@@ -459,7 +460,7 @@ class JoinedRows:
     over: Sequence[str]
     """The free indices of the equation and the indices of sums."""
     words: str
-    """The two arrays for messages: "y reads of x"."""
+    """The two arrays for messages: "row i of y reads row j of x"."""
 
 
 def joined_rows(rows: Rows) -> Iterator[JoinedRows]:
@@ -475,7 +476,7 @@ def joined_rows(rows: Rows) -> Iterator[JoinedRows]:
         if here is None:
             continue
         for read in rows.certain(equation):
-            words = f"{equation.name} reads of {read.ref.array.name}"
+            words = f"row i of {equation.name} reads row j of {read.ref.array.name}"
             there = rows.read(read)
             if there is None:
                 _require_made_of_all(rows, read.ref.array)
@@ -539,8 +540,8 @@ def _require_made_of_all(rows: Rows, array: Array, asked: frozenset[Array] = fro
         looped = any(read.ref.array in asked | {array} for read in made_of)
         if not (without or looped or any(_reads_all(rows, equation, r) for r in made_of)):
             raise Unsupported(
-                f"{array.name} has no token axis and is made of some rows only, so that no path "
-                f"through {array.name} is derived"
+                f"{array.name} has no token axis and is computed from some rows only, so that "
+                f"paths through {array.name} are not derived"
             )
 
 

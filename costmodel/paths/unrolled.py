@@ -174,9 +174,9 @@ def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
 
     if node.first:
         raise Unsupported(
-            f"which entry over {', '.join(index.name for index in node.first)} gets the gradient "
-            "of a maximum depends on values, and with it the depth; the forward pass (phase "
-            "training) is derived"
+            f"the depth of the gradient of a maximum over "
+            f"{', '.join(index.name for index in node.first)} depends on values: ask for phase "
+            "training"
         )
     return reduce(np.maximum, (depths.of(grid, child) for child in node.children))
 

@@ -142,8 +142,8 @@ class Board:
         """Raise BoardError for a CPU, of which no time of a GPU's kernel is predicted."""
         if self.kind == CPU:
             raise BoardError(
-                f"board {self.name} is a CPU, and times of kernels are those of a GPU; on a CPU, "
-                "table and reconcile --board predict the operations of modules"
+                f"board {self.name} is a CPU, and this prediction is for GPUs: for a CPU, run "
+                f"costmodel table or costmodel reconcile with --board {self.name}"
             )
 
 

@@ -175,7 +175,7 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
     on = board_of(case)
     if isinstance(case.mixer, Whole):
         name = case.mixer.name
-        raise Unanswered(f"the time of a network is predicted by model {name} --board {on.name}")
+        raise Unanswered(f"for the time of a network, run costmodel model {name} --board {on.name}")
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.layers import NoKernel, NoType, predicted_steps
 

@@ -121,8 +121,8 @@ def fit_for(family: Family, on: str) -> Fit:
     constants = stand_in(family, on, fits())
     if constants is None:
         raise BoardError(
-            f"{family.name} predicts no time on {on}: its constants were fitted on {on} alone, "
-            "and a prediction takes constants fitted on other boards: choose another --board"
+            f"no time of {family.name} is predicted on {on}, the only board to which this "
+            "prediction was fitted: choose another --board"
         )
     low, high = _read()["stand_in_interval"]
     return Fit((), constants, (low, high))
@@ -166,7 +166,7 @@ def predict(calls: Calls, on: Board, source: str = "", *, repeated: bool = False
     family = family_of(calls.kernel, source)
     if family is None:
         raise BoardError(
-            f"no time is predicted of {calls.kernel} by '{source}': the families are "
+            f"no time is predicted of kernel {calls.kernel} by '{source}': predicted are "
             f"{', '.join(BY_NAME)}"
         )
     on.refuse_cpu()

@@ -323,7 +323,7 @@ def _wrong_choice(
     (begin, end), (first, final) = entries, numbers
     there, kept = end - begin + 1, final - first + 1
     if there < 1:
-        return f"{kind} among no entries"
+        return f"{kind} has nothing to choose from"
     last = equation.array.last(equation.positions)
     if begin < 1 or end > last.rational(point):
         return f"{kind} gives positions {begin}..{end}, but {equation.name} holds 1..{last}"

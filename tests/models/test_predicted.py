@@ -163,7 +163,7 @@ def test_a_figure_that_one_stage_needs_is_missed_by_this_stage_alone(tmp_path: P
     cpu.write_text(f'kind = "cpu"\n{text}')
     for path, said in (
         (tmp_path / "no_sms.toml", "no figure 'sms': add it to .*, or write kind = \"cpu\" there"),
-        (cpu, "cpu is a CPU, and times of kernels are those of a GPU"),
+        (cpu, "cpu is a CPU, and this prediction is for GPUs: for a CPU"),
     ):
         with pytest.raises(UsageError, match=said):
             asked(tmp_path, LLAMA, *typed, str(path))

@@ -147,7 +147,7 @@ def test_a_module_implies_its_form_and_a_form_without_a_module_has_that_of_anoth
 
 def test_a_network_is_predicted_by_another_command() -> None:
     (whole,) = cm.table("encoder", board="h100", phase="training", columns="predicted_time")
-    assert "is predicted by model encoder --board h100" in whole.reasons["predicted_time"]
+    assert "run costmodel model encoder --board h100" in whole.reasons["predicted_time"]
 
 
 def test_a_module_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
