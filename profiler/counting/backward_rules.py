@@ -3,15 +3,15 @@
 The rules here extend those of `forward_rules.py`; a symbolic trace needs both. The source of a
 derivative is the formula in torch's own `derivatives.yaml` or, where that file names a kernel, the
 arithmetic of the kernel, quoted with each rule. Products with padding are counted, as for
-convolutions. A sum of R terms into zeros is R - 1 adds where R follows from shapes, and R adds
-where it depends on indices.
+convolutions. A sum of R terms into zeros is R - 1 adds where R follows from shapes, because the
+first term is stored, and R adds where it depends on indices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from math import prod
+from math import floor, prod
 
 from profiler.counting.call import Call, CountError, Rule
 from profiler.counting.forward_rules import (
@@ -24,7 +24,7 @@ from profiler.counting.forward_rules import (
     row_count,
     softmax,
 )
-from profiler.counting.indexed_rules import INDEXED_RULES, scatter_summed
+from profiler.counting.indexed_rules import INDEXED_RULES
 from profiler.counting.operations import (
     COMPARE,
     FUNCTIONS,
@@ -179,13 +179,58 @@ def unfold_backward(call: Call) -> Operations:
 # interpolation
 
 
-def weighted_backward(call: Call, axes: int, taps: int = 2) -> Operations:
+@cache
+def resampled_from(extent: int, results: int, taps: int, ratio: float, begin: float) -> int:
+    """The number of entries of one axis of `extent` entries from which any of `results` results is
+    taken: result i from `taps` entries around i * ratio + begin, those outside at the edge."""
+    before = (taps - 1) // 2
+    firsts = (floor(i * ratio + begin) - before for i in range(results))
+    return len({min(max(first + t, 0), extent - 1) for first in firsts for t in range(taps)})
+
+
+def resampled_backward(call: Call, axes: int, taps: int, centred: bool = True) -> Operations:
     """The operations of the derivative of interpolation over `axes` axes with `taps` taps along
-    each (2 linear, 4 cubic): every gradient, times the weight of each axis, is added to the
-    taps**axes entries around its position (the kernels upsample_*_backward). The weights follow
-    from positions alone, as indices do, and are not counted."""
-    entries = call.tensor("grad_output").numel() * taps**axes
-    return Operations(mul=entries * axes, add=entries)
+    each (1 nearest, 2 linear, 4 cubic): every gradient, times the weight of each axis (of nearest
+    entries: 1), is summed into the taps**axes entries around its position (the kernels
+    upsample_*_backward): one addition less than terms for each entry that gets any. The weights
+    follow from positions alone, as indices do, and are not counted. `centred`: positions are those
+    of the middles of entries."""
+    grad, source = call.tensor("grad_output"), call.arguments["input_size"]
+    scales = [value for name, value in call.arguments.items() if name.startswith("scales")]
+    corners, entries = call.arguments.get("align_corners"), prod(source[:-axes])
+    middle = 0.0 if corners or not centred else 0.5
+    for n, m, scale in zip(source[-axes:], grad.shape[-axes:], scales, strict=True):
+        given = scale and (centred or n != m)  # torch's nearest entries: as many are copied
+        ratio = (n - 1) / max(m - 1, 1) if corners else 1 / scale if given else n / max(m, 1)
+        begin = middle * ratio - (middle if taps > 1 else 0)
+        entries *= resampled_from(n, m, taps, ratio, begin)
+    terms = grad.numel() * taps**axes
+    return Operations(mul=terms * axes if taps > 1 else 0, add=max(terms - entries, 0))
+
+
+def padded_from(extent: int, left: int, right: int, *, reflected: bool) -> int:
+    """The number of entries of one axis that the axis, padded with its own entries, holds; a
+    negative number at an end crops.
+
+    >>> padded_from(5, 2, 1, reflected=True), padded_from(5, -2, 3, reflected=True)
+    (5, 4)
+    """
+    first, last = max(-left, 0), extent - 1 - max(-right, 0)
+    if reflected:
+        first, last = min(first, extent - 1 - right), max(last, left)
+    return last - first + 1
+
+
+def padded_backward(call: Call, *, reflected: bool) -> Operations:
+    """The operations of the derivative of padding by reflection or replication: every gradient is
+    summed into the entry of which the padded entry is a copy, one addition less than terms for each
+    entry."""
+    grad, source, ends = call.tensor("grad_output"), call.output, call.arguments["padding"]
+    axes = len(ends) // 2
+    held = prod(source.shape[:-axes])
+    for n, left, right in zip(source.shape[-axes:], ends[-2::-2], ends[::-2], strict=True):
+        held *= padded_from(n, left, right, reflected=reflected)
+    return entry_sum(grad) * max(grad.numel() - held, 0)
 
 
 # statistics
@@ -239,20 +284,20 @@ LAYER_RULES: Mapping[str, Rule] = {
     **INDEXED_RULES,
     **POOLING_RULES,
     **{
-        f"{kind}_pad{axes}d_backward": partial(scatter_summed, places="grad_output")
+        f"{kind}_pad{axes}d_backward": partial(padded_backward, reflected=kind == "reflection")
         for kind in ("reflection", "replication")
         for axes in (1, 2, 3)
     },
     **{
-        f"{kind}{a}d_backward": partial(scatter_summed, places="grad_output")
-        for kind in ("upsample_nearest", "_upsample_nearest_exact")
-        for a in (1, 2, 3)
+        f"{kind}{axes}d_backward": partial(resampled_backward, axes=axes, taps=1, centred=centred)
+        for kind, centred in (("upsample_nearest", False), ("_upsample_nearest_exact", True))
+        for axes in (1, 2, 3)
     },
     **{
-        f"upsample_{kind}{axes}d_backward": partial(weighted_backward, axes=axes)
+        f"upsample_{kind}{axes}d_backward": partial(resampled_backward, axes=axes, taps=2)
         for axes, kind in enumerate(("linear", "bilinear", "trilinear"), 1)
     },
-    "upsample_bicubic2d_backward": partial(weighted_backward, axes=2, taps=4),
+    "upsample_bicubic2d_backward": partial(resampled_backward, axes=2, taps=4),
     "logit": logit,
     "_linalg_check_errors": free,
     "block_diag": joined,

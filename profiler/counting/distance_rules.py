@@ -59,17 +59,18 @@ POWER = Operations(mul=2, div=1) + COMPARE + named_operation("pow") * 2
 
 def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> Operations:
     """The operations of the derivative of distances. For each pair of rows and each column: the
-    difference again, the derivative of the distance by it, and an addition to the gradients of
-    `receivers` rows of the pair: 2 for `pdist`, 1 for `cdist`, which gives the gradient of one
-    operand a call. Nothing for order 0, whose derivative is 0 (torch's DistanceOps). `rows` and
-    `distance` name arguments."""
+    difference again, the derivative of the distance by it, and a term in the sums of the gradients
+    of `receivers` rows of the pair: 2 for `pdist`, 1 for `cdist`, which gives the gradient of one
+    operand a call; the first term of a sum is stored. Nothing for order 0, whose derivative is 0
+    (torch's DistanceOps). `rows` and `distance` name arguments."""
     source, pairs = call.tensor(rows), call.tensor(distance).numel()
     refuse_complex(call, source)
     order = float(call.arguments["p"])
     if order == 0:
         return NOTHING
-    each = Operations(add=1 + receivers) + DERIVATIVE.get(order, POWER)
-    return each * (pairs * int(source.shape[-1]))
+    terms = pairs * int(source.shape[-1])
+    sums = Operations(add=max(receivers * terms - call.output.numel(), 0))
+    return (Operations(add=1) + DERIVATIVE.get(order, POWER)) * terms + sums
 
 
 def renormalised(call: Call) -> Operations:

@@ -13,7 +13,7 @@ from typing import Any
 
 from profiler.counting.call import Call, Rule
 from profiler.counting.indexed_rules import scatter_summed
-from profiler.counting.operations import COMPARE, Operations
+from profiler.counting.operations import COMPARE, NOTHING, Operations
 
 
 def per_axis(values: Any, axes: int) -> list[int]:
@@ -41,18 +41,22 @@ def entries_along(
     return total
 
 
+@cache
 def covered_along(
     extent: int, windows: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> int:
-    """The number of positions of one axis that at least one window holds, without the padding; the
-    windows have no dilation (1).
+    """The number of positions of one axis that at least one window holds, without the padding.
 
     >>> covered_along(10, 3, 3, 4, 0, 1), covered_along(4, 2, 3, 2, 1, 1)  # the first skips 3 and 7
     (8, 4)
     """
-    if stride >= kernel:  # no position is in two windows
+    if stride > dilation * (kernel - 1):  # no position is in two windows
         return entries_along(extent, windows, kernel, stride, padding, dilation)
-    return min(extent, (windows - 1) * stride + kernel - padding)
+    if dilation == 1:
+        return min(extent, (windows - 1) * stride + kernel - padding)
+    begins = range(-padding, windows * stride - padding, stride)
+    held = {begin + tap * dilation for begin in begins for tap in range(kernel)}
+    return sum(0 <= position < extent for position in held)
 
 
 def over_windows(
@@ -78,6 +82,22 @@ def max_pool(call: Call, axes: int) -> Operations:
     """The largest entry of each window: one comparison less than the window has entries."""
     entries, outputs = over_windows(call, call.output.shape, axes), call.output.numel()
     return COMPARE * max(entries - outputs, 0)
+
+
+def into_largest(call: Call, entries: int, covered: int) -> Operations:
+    """The derivative of a maximum over windows: each gradient goes to the largest entry of its
+    window. Where no entry is in two windows (`entries` of all windows = `covered` by any), each
+    gradient is the first of its place and is stored; elsewhere the places depend on values, and
+    each gradient is an addition."""
+    return NOTHING if entries == covered else scatter_summed(call, "grad_output")
+
+
+def max_pool_backward(call: Call, axes: int) -> Operations:
+    """The derivative of `max_pool`, see `into_largest`."""
+    shape = call.tensor("grad_output").shape
+    return into_largest(
+        call, *(over_windows(call, shape, axes, along) for along in (entries_along, covered_along))
+    )
 
 
 def average_pool(call: Call, axes: int) -> Operations:
@@ -118,6 +138,12 @@ def adaptive_max_pool(call: Call, axes: int) -> Operations:
     return COMPARE * (entries - call.output.numel())
 
 
+def adaptive_max_pool_backward(call: Call, axes: int) -> Operations:
+    """The derivative of `adaptive_max_pool`, see `into_largest`; the windows hold every entry."""
+    grad, source = call.tensor("grad_output"), call.tensor("self")
+    return into_largest(call, adaptive_entries(source.shape, grad.shape, axes), source.numel())
+
+
 def adaptive_pool(call: Call, axes: int) -> Operations:
     """The sum of each window and one division."""
     outputs = call.output.numel()
@@ -134,16 +160,16 @@ def adaptive_pool_backward(call: Call, axes: int) -> Operations:
 
 
 POOLING_RULES: Mapping[str, Rule] = {
-    f"{before}{axes}d{after}": partial(rule, **given)
+    f"{before}{axes}d{after}": partial(rule, axes=axes)
     for axes in (2, 3)
-    for before, after, rule, given in (
-        ("max_pool", "_with_indices", max_pool, {"axes": axes}),
-        ("max_pool", "_with_indices_backward", scatter_summed, {"places": "grad_output"}),
-        ("adaptive_max_pool", "", adaptive_max_pool, {"axes": axes}),
-        ("adaptive_max_pool", "_backward", scatter_summed, {"places": "grad_output"}),
-        ("avg_pool", "", average_pool, {"axes": axes}),
-        ("avg_pool", "_backward", average_pool_backward, {"axes": axes}),
-        ("_adaptive_avg_pool", "", adaptive_pool, {"axes": axes}),
-        ("_adaptive_avg_pool", "_backward", adaptive_pool_backward, {"axes": axes}),
+    for before, after, rule in (
+        ("max_pool", "_with_indices", max_pool),
+        ("max_pool", "_with_indices_backward", max_pool_backward),
+        ("adaptive_max_pool", "", adaptive_max_pool),
+        ("adaptive_max_pool", "_backward", adaptive_max_pool_backward),
+        ("avg_pool", "", average_pool),
+        ("avg_pool", "_backward", average_pool_backward),
+        ("_adaptive_avg_pool", "", adaptive_pool),
+        ("_adaptive_avg_pool", "_backward", adaptive_pool_backward),
     )
 }

@@ -129,8 +129,9 @@ WINDOWS = [
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_pooling_counts_every_entry_of_each_window(kind: str, axes: int, ceil_mode: bool) -> None:
-    """Forward and, for averages, backward: each gradient goes to every entry of its window, and an
-    entry's first gradient is stored, not added."""
+    """Forward and backward: each gradient goes to every entry of its window, of a maximum to one,
+    and an entry's first gradient is stored, not added. Where windows of a maximum share entries,
+    the numbers of first gradients depend on values, and every gradient is counted."""
     for window in WINDOWS:
         x = torch.rand(1, 2, *(11, 12, 13)[:axes], requires_grad=True)
         known = dict(window)
@@ -143,15 +144,17 @@ def test_pooling_counts_every_entry_of_each_window(kind: str, axes: int, ceil_mo
         entries = 2 * prod(map(len, along))
         forward = counted(lambda: pool(x, **known, ceil_mode=ceil_mode))  # noqa: B023 - called here
         steps = entries - y.numel()
+        backward = counted(partial(torch.autograd.grad, y, x, torch.ones_like(y)))
         if kind == "max":
+            adds = y.numel() if sums_into_zeros(*along) else 0
             assert forward == Operations(other={"compare": steps}), window
+            assert backward == Operations(add=adds), window
             continue
         assert forward == Operations(add=steps, div=y.numel()), window
-        backward = counted(lambda: y.backward(torch.ones_like(y)))  # noqa: B023 - called here
         assert backward == Operations(add=2 * sums_into_zeros(*along), div=y.numel()), window
 
 
-@pytest.mark.parametrize("outputs", [2, 3, 4])
+@pytest.mark.parametrize("outputs", [2, 3, 4, 11])
 def test_adaptive_pooling_counts_every_entry_of_each_window(outputs: int) -> None:
     """Window i runs from floor(i n / m) to ceil((i + 1) n / m)."""
     entries = [
@@ -166,9 +169,58 @@ def test_adaptive_pooling_counts_every_entry_of_each_window(outputs: int) -> Non
     assert counted(lambda: F.adaptive_avg_pool1d(x, outputs)) == Operations(
         add=steps, div=3 * outputs
     )
+    y = F.adaptive_max_pool1d(x, outputs)
+    assert counted(partial(torch.autograd.grad, y, x, torch.ones_like(y))) == Operations(
+        add=3 * outputs if sums_into_zeros(entries) else 0
+    )
     y = F.adaptive_avg_pool1d(x, outputs)
     assert counted(partial(torch.autograd.grad, y, x, torch.ones_like(y))) == Operations(
         add=3 * sums_into_zeros(entries), div=3 * outputs
+    )
+
+
+# copies: the places of the copied entries, read off a call on numbered entries
+
+COPIES: list[tuple[str, tuple[int, ...], Callable[[Tensor], Tensor]]] = [
+    *(
+        (f"{mode} {options}", shape, partial(F.interpolate, mode=mode, **options))
+        for mode in ("nearest", "nearest-exact")
+        for shape in ((1, 2, 5), (1, 2, 5, 3))
+        for options in (
+            {"size": 7}, {"size": 2}, {"scale_factor": 2}, {"scale_factor": 1.3},
+            {"scale_factor": 0.4},
+        )
+    ),
+    ("cubes", (1, 1, 2, 3, 5), lambda x: F.interpolate(x, size=(3, 2, 11))),
+    *(
+        (f"{mode} {ends}", (1, 2, 5, 3)[: 2 + len(ends) // 2], partial(F.pad, pad=ends, mode=mode))
+        for mode in ("reflect", "replicate")
+        for ends in ((2, 1), (0, 0), (-1, 2), (-2, 3), (3, -2), (1, 2, 0, 3))
+    ),
+    ("padded cube", (1, 1, 2, 3, 5), lambda x: F.pad(x, (1, 2, 0, 1, 1, 0), "replicate")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "copy"), [c[1:] for c in COPIES], ids=[c[0] for c in COPIES])
+def test_first_gradients_of_copied_entries_are_stored(
+    shape: tuple[int, ...], copy: Callable[[Tensor], Tensor]
+) -> None:
+    x = torch.arange(float(prod(shape))).reshape(shape).requires_grad_()
+    y = copy(x)
+    adds = sums_into_zeros([int(place) for place in y.flatten().tolist()])
+    assert counted(partial(torch.autograd.grad, y, x, torch.ones_like(y))) == Operations(add=adds)
+
+
+@pytest.mark.parametrize(("outputs", "corners"), [(7, False), (7, True), (2, False), (1, False)])
+def test_first_gradients_of_interpolated_entries_are_stored(outputs: int, corners: bool) -> None:
+    """Each gradient goes to the entries below and above its position, with a weight each."""
+    x, places = torch.rand(1, 2, 5, requires_grad=True), []
+    for i in range(outputs):
+        below = int(i * 4 / (outputs - 1) if corners else max((i + 0.5) * 5 / outputs - 0.5, 0))
+        places += [below, min(below + 1, 4)]
+    y = F.interpolate(x, size=outputs, mode="linear", align_corners=corners)
+    assert counted(partial(torch.autograd.grad, y, x, torch.ones_like(y))) == Operations(
+        mul=2 * len(places), add=2 * sums_into_zeros(places)
     )
 
 

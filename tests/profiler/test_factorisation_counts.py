@@ -492,7 +492,8 @@ def slope(x: Number, d: Number, p: float) -> Number:
 
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
 def test_gradients_of_distances_count_as_loops(p: float) -> None:
-    """Every pair adds to the rows that receive a gradient: the first alone, or both."""
+    """Every pair has a term in the gradients of rows, the first row's alone or both; the first term
+    of an entry is stored."""
     chance = torch.Generator().manual_seed(8)
     x, y = (torch.randn(n, 3, dtype=torch.float64, generator=chance) for n in (4, 2))
     every = [(i, j) for i in range(4) for j in range(2)]
@@ -504,7 +505,8 @@ def test_gradients_of_distances_count_as_loops(p: float) -> None:
         (pairs, x, apart[1], lambda: aten._pdist_backward(grad[:6], x, p, apart[1])),
     ):
         tally = Tally()
-        rows, others, made = (tally.matrix(t) for t in (x, other, torch.zeros(4, 3)))
+        rows, others = tally.matrix(x), tally.matrix(other)
+        made: dict[tuple[int, int], Number] = {}
         for k, (i, j) in enumerate(among):
             g, d = (Number(tally, t.flatten()[k].item()) for t in (grad, far))
             for c in range(3):
@@ -515,11 +517,12 @@ def test_gradients_of_distances_count_as_loops(p: float) -> None:
                     step = above / d.apply("pow", lambda value: value**2)
                 else:
                     step = g * slope(away, d, p)
-                made[i][c] = made[i][c] + step
+                made[i, c] = made[i, c] + step if (i, c) in made else step
                 if other is x:
-                    made[j][c] = made[j][c] - step
+                    made[j, c] = made[j, c] - step if (j, c) in made else -step
         given, operations = counted(call)
-        assert torch.allclose(values(made), given) and operations == tally.operations()
+        summed = [[made[i, c] for c in range(3)] for i in range(4)]
+        assert torch.allclose(values(summed), given) and operations == tally.operations()
 
 
 def test_gradients_of_a_weight_norm_count_as_loops() -> None:
@@ -640,10 +643,11 @@ def test_fractional_pools_compare_the_entries_of_each_window(
 
 
 def test_gradients_of_bicubic_interpolation_count_as_loops() -> None:
-    """Each of 6 x 6 gradients, times a weight a row and a column, is added to 4 x 4 entries."""
+    """Each of 6 x 6 gradients, times a weight a row and a column, is a term of 4 x 4 entries; an
+    entry's first term is stored."""
     grad = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
     shape, tally, a = (1, 1, 3, 3), Tally(), -0.75
-    made = tally.matrix(torch.zeros(3, 3))
+    made: dict[tuple[int, int], Number] = {}
 
     def taps(place: int) -> list[tuple[int, Number]]:
         """Entry and weight of Keys' cubic convolution (a = -0.75), around the middle of a place."""
@@ -658,10 +662,12 @@ def test_gradients_of_bicubic_interpolation_count_as_loops() -> None:
     for i, row in enumerate(tally.matrix(grad)):
         for j, g in enumerate(row):
             for (y, left), (x, right) in product(taps(i), taps(j)):
-                made[y][x] = made[y][x] + g * left * right
+                term = g * left * right
+                made[y, x] = made[y, x] + term if (y, x) in made else term
     backward = torch.ops.aten.upsample_bicubic2d_backward
     given, operations = counted(lambda: backward(grad[None, None], (6, 6), shape, False))
-    assert torch.allclose(values(made), given[0, 0]) and operations == tally.operations()
+    summed = [[made[y, x] for x in range(3)] for y in range(3)]
+    assert torch.allclose(values(summed), given[0, 0]) and operations == tally.operations()
 
 
 def test_renorm_counts_equal_a_count_by_hand() -> None:

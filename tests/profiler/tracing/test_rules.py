@@ -73,9 +73,13 @@ LITERALS: list[tuple[str, Callable[..., Any], tuple[int, ...], Operations, Opera
     # the gradient of a sum is a copy, that of a mean one division an entry
     ("sum", lambda x: x.sum(-1), ROWS, Operations(add=4), NOTHING),
     ("mean", lambda x: x.mean(-1), ROWS, Operations(add=4, div=2), Operations(div=6)),
-    # 3 windows of 2 in each of 2 channels; every gradient is added to the place of the maximum
-    ("max pool", lambda x: F.max_pool1d(x, 2), (1, 2, 6), Operations(other=compare(6)),
-     Operations(add=6)),
+    # 3 windows of 2 in each of 2 channels; every gradient is the first at the place of its maximum
+    ("max pool", lambda x: F.max_pool1d(x, 2), (1, 2, 6), Operations(other=compare(6)), NOTHING),
+    # 5 windows that share entries: a place may be that of two maxima
+    ("overlapping max pool", lambda x: F.max_pool1d(x, 2, 1), (1, 1, 6),
+     Operations(other=compare(5)), Operations(add=5)),
+    # entries 1 and 2 are copied twice, each other entry once
+    ("reflection", lambda x: F.pad(x, (0, 2), "reflect"), (1, 1, 4), NOTHING, Operations(add=2)),
     # a sum and a division a window; a division, and no addition where windows share no entry
     ("average pool", lambda x: F.avg_pool2d(x, 2), (1, 1, 4, 4), Operations(add=12, div=4),
      Operations(div=4)),
