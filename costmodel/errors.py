@@ -133,14 +133,14 @@ def described(value: object) -> str:
     """A value in words, for messages about a wrong argument.
 
     >>> described(None), described("j"), described(1.5), described([1, 2]), described(True)
-    ('nothing (None)', "the text 'j'", 'the number 1.5', 'a value of type list', 'the value True')
+    ('nothing (None)', "the string 'j'", 'the number 1.5', 'a value of type list', 'the value True')
     """
     if value is None:
         return "nothing (None)"
     if isinstance(value, bool):
         return f"the value {value}"
     if isinstance(value, str):
-        return f"the text '{shortened(str.__getitem__(value, slice(None)))}'"
+        return f"the string '{shortened(str.__getitem__(value, slice(None)))}'"
     if type(value) in (int, float):
         return (
             f"the number {shortened(repr(value) if isinstance(value, float) else _digits(value))}"

@@ -144,7 +144,7 @@ def test_symbols_stand_in_the_formulas() -> None:
     [
         ("l P", "unknown size 'P': the letters are b, l, "),
         ("ld", "unknown size 'ld'"),
-        (" ", "expected size letters, such as 'l d', got the text ' '"),
+        (" ", "expected size letters, such as 'l d', got the string ' '"),
         (3, "expected size letters, such as 'l d', got the number 3"),
     ],
 )

@@ -207,7 +207,7 @@ def test_a_module_s_buffer_is_held_against_the_equations(
 @pytest.mark.parametrize(
     ("entry", "came"),
     [
-        ('"no"', "the text 'no'"),
+        ('"no"', "the string 'no'"),
         ('float("nan")', "the number nan"),
         ("None", "nothing (None)"),
         ('exec(\'raise type("E", (Exception,), {"__str__": lambda self: 3})\')', "the error E"),

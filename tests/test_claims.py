@@ -70,7 +70,7 @@ BAD = {
     "no source": (('source = "a paper"', ""), "'source' must name the paper"),
     "citation": (
         ('citation = "N. N.: A paper. 2024"', "citation = 3"),
-        "'citation' must be a text",
+        "'citation' must be a string",
     ),
     "missing": (('place = "Table 1"\n', ""), "claim t1.mul lacks place: every claim needs these"),
     "no formula": (('formula = "4*l*d^2 + 2*l^2*d"', ""), "a claim of kind formula needs formula"),
@@ -83,7 +83,7 @@ BAD = {
     ),
     "unknown key": (('claimed = "$4', 'colour = "red"\nclaimed = "$4'), "unknown key colour"),
     "list": (('["mac"]', '"mac"'), "'convention' must be a list, got 'mac'"),
-    "list of numbers": (('["mac"]', "[1]"), "'convention' must be a list of texts, got [1]"),
+    "list of numbers": (('["mac"]', "[1]"), "'convention' must be a list of strings, got [1]"),
     "convention": (('["mac"]', '["mak"]'), "unknown convention 'mak'; did you mean 'mac'?"),
     "size": (("[1, 8]", "[1, 2.5]"), "size n must be a positive integer, got 2.5"),
     "letter": (("{ n =", "{ z9 ="), "unknown size 'z9'"),
@@ -94,7 +94,7 @@ BAD = {
     "growing letter": (("sizes = { n = [1, 8] }", 'growing = { z9 = "l" }'), "unknown size 'z9'"),
     "growing text": (
         ("sizes = { n = [1, 8] }", "growing = { B = 2 }"),
-        "'growing' must give a text for each size, got B = 2",
+        "'growing' must give a string for each size, got B = 2",
     ),
 }
 

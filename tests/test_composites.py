@@ -543,7 +543,7 @@ def wrong_pairs(m: Mixer, f: Form) -> Node:
 MISTAKES: Mapping[str, tuple[Write, str]] = {
     "an operand without the axis": (
         lambda m, f: layer_norm(of(m, f, "gain"), over=f.indices["i"]),
-        "layer_norm runs over i, which is no index of its operand gain: expected one of b",
+        "layer_norm runs over i, which is no index of its operand gain: the indices of gain are b",
     ),
     "an expression as the operand": (
         lambda m, f: rms_norm(of(m, f, "x") * 2, over=f.indices["b"]),
@@ -584,12 +584,13 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "more taps than weights": (
         wrong_width,
-        "short_convolution has k taps in W, but s does not run over 1..k: declare it with this "
+        "short_convolution has k taps in W, but s does not run over 1..k: declare s with this "
         "range",
     ),
     "weights without taps": (
         wrong_taps,
-        "short_convolution runs over s, which is no index of its operand gain: expected one of b",
+        "short_convolution runs over s, which is no index of its operand gain: the indices "
+        "of gain are b",
     ),
     "rows that are shifted": (
         rows_apart,
@@ -597,7 +598,7 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "as many pairs as channels": (
         wrong_pairs,
-        "rotary turns the d channels of b in pairs, but p does not run over 1..d/2: declare it "
+        "rotary turns the d channels of b in pairs, but p does not run over 1..d/2: declare p "
         "with this range",
     ),
     "an unknown layout": (

@@ -119,7 +119,7 @@ REFUSED = {
     "we --to self-attention --by state --vary t --phase training":
         "state (held after t tokens) exists in inference only, not in training",
     "we --to self-attention --by parameters --vary b":
-        "parameters of we does not depend on b: it is 49,152 at every b, and 65,536 for",
+        "parameters of we is 49,152 at every b, and that of self-attention is 65,536",
     "we --to he --by total --vary d --n 4": "size n is a size of none of these mixers",
     "we --to he --by total --vary d --t 4": "in this phase: t is for inference",
     "we --to he --by total --vary d --form x": "we has no form 'x': expected one of direct, fft",

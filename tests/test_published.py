@@ -493,7 +493,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "unknown key colour: known are against, against_mixer",
     ),
     "text for an object": ({"sizes": "l = 3"}, "'sizes' must be an object, got 'l = 3'"),
-    "number for a text": ({"formula": 3}, "'formula' must be a text, got 3: write formula = \"3\""),
+    "number for a text": (
+        {"formula": 3},
+        "'formula' must be a string, got 3: write formula = \"3\"",
+    ),
     "unknown kind": ({"kind": "guess"}, "kind 'guess': expected one of formula"),
     "missing key": ({"formula": ""}, "a claim of kind formula needs formula"),
     "bad formula": ({"formula": "l +"}, "expected a number"),

@@ -89,8 +89,8 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
     if not any({*line.equal} & part.letters for part in parts):
         value = cost.at(line.sizes(line.values[0]))
         raise Unanswered(
-            f"{figure.name} of {case.mixer.name} does not depend on {letter}: it is {value:,} at "
-            f"every {letter}, and {target:,} for {other.mixer.name}: vary another size"
+            f"{figure.name} of {case.mixer.name} is {value:,} at every {letter}, and that of "
+            f"{other.mixer.name} is {target:,}: vary another size"
         )
     # parameters (`always`) have a value also where t is beyond a table of positions
     outside = Quantity((Exact(), *([] if figure.always else uncovered(case.about))))

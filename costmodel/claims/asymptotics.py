@@ -98,7 +98,9 @@ class OrderClaim(Related):
         for letter, text in self.growing.items():
             known_size(letter, [*filter(is_letter, self.growing)])
             if not isinstance(text, str):
-                raise ValueError(f"'growing' must give a text for each size, got {letter} = {text}")
+                raise ValueError(
+                    f"'growing' must give a string for each size, got {letter} = {text}"
+                )
             parse(text, growing=True)
 
     def choices(self) -> LeftOpen:
@@ -371,7 +373,9 @@ def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
     "d^2"; NoGrowth if it has several terms."""
     found = printed_growths(parse(text, growing=True), sizes)
     if len(found) > 1:
-        raise NoGrowth(f"'growing' gives {letter} the growth {text}, of several terms: give one")
+        raise NoGrowth(
+            f"'growing' gives {letter} the growth {text}, of several terms: give one term"
+        )
     return found[0]
 
 

@@ -133,8 +133,8 @@ def claims(path: Path, asked: Asked) -> TableClaims:
     found = [cell for cell in found if cell.text.lower() not in EMPTY]
     if not found:
         raise PublishedError(
-            f"{path}: found no cell of a table: the first line holds the headings of columns, "
-            "and rows with cells follow"
+            f"{path}: found no cell of a table: expected a line with the headings of columns, and "
+            "rows of cells below"
         )
     readings = []
     if length := _length(found, asked.symbols):

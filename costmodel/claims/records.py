@@ -71,7 +71,7 @@ def load(path: Path) -> list[Claim]:
         )
     citation = data.get("citation", "")
     if not isinstance(citation, str):
-        raise PublishedError(f"{path}: 'citation' must be a text, got {citation!r}")
+        raise PublishedError(f"{path}: 'citation' must be a string, got {citation!r}")
     if not isinstance(data.get("claims"), list):
         raise PublishedError(
             f"{path}: 'claims' must be a list of claims, got {data.get('claims')!r}"
@@ -140,11 +140,11 @@ def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"unknown key {', '.join(unknown)}: known are {choices}")
     found = {}
     for key, value in stated.items():
-        wanted, words = TYPES.get(key, (str, "a text"))
+        wanted, words = TYPES.get(key, (str, "a string"))
         if not isinstance(value, wanted):
             written = f': write {key} = "{value}"' if type(value) in (int, float) else ""
             raise ValueError(f"'{key}' must be {words}, got {value!r}{written}")
         if wanted is list and not all(isinstance(item, str) for item in value):
-            raise ValueError(f"'{key}' must be a list of texts, got {value!r}")
+            raise ValueError(f"'{key}' must be a list of strings, got {value!r}")
         found[key] = tuple(value) if wanted is list else value
     return found

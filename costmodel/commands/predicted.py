@@ -61,7 +61,7 @@ def predicted(
     at, sequences = tokens("--context", context), tokens("--batch", batch or "1")
     given = listed(given_sizes(sizes))
     if several := [letter for letter, values in given.items() if len(values) != 1]:
-        raise UsageError(f"--{several[0]}: expected one number beside --board")
+        raise UsageError(f"--{several[0]} has several numbers: --board takes one")
     net = networks.network(described, **{letter: values[0] for letter, values in given.items()})
     held = Holding(net, element_types(dtype, None, None, None).of(described.dtypes), at)
     held.refuse_beyond(at)

@@ -24,7 +24,7 @@ WORDS = {
     "Index": "an index of the form, such as f.index('i', 1, l)",
     "Array": "an array, such as m.parameter('W', d, d)",
     "Complex": "a complex number, such as complex_(A)[i, c]",
-    "str": "a text",
+    "str": "a string",
     "int": "a whole number",
     "NoneType": "None",
 }
@@ -59,7 +59,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 continue
             if several and (isinstance(value, str) or not isinstance(value, Sequence)):
                 raise WrongKind(
-                    f"{name}: {parameter} must be a list of texts, got {described(value)}"
+                    f"{name}: {parameter} must be a list of strings, got {described(value)}"
                 )
             for one in value if several else (value,):
                 if not isinstance(one, kinds):

@@ -800,8 +800,8 @@ class Mixer:
         output."""
         if self.writing is not None:
             raise EquationError(
-                f"form '{name}' of {self.name} begins inside form '{self.writing.name}': end that "
-                f"one first"
+                f"form '{name}' of {self.name} begins inside form '{self.writing.name}': end "
+                f"form '{self.writing.name}' first"
             )
         form = Form(self, name)
         self.writing = form
@@ -1022,7 +1022,7 @@ def _check_nested(value: Node, what: str) -> None:
     if not has_room(value):
         raise EquationError(
             f"{what} nests more than {MOST_NESTED:,} operations in one expression: define a part "
-            f"of the expression as an array first; a sum of many equal terms is sum_(..., over=j)"
+            f"as an array first, or write a sum of equal terms as sum_(..., over=j)"
         )
 
 
@@ -1051,8 +1051,8 @@ def _check_array(form: Form, equation: Equation, array: Array) -> None:
     if form.arrays.get(array.name) is not array and mixer.arrays.get(array.name) is not array:
         said = "defined" if array is equation.array else f"read by {equation.name}"
         raise EquationError(
-            f"{array.name} is {said} in form '{form.name}' of {mixer.name}, and is an array of "
-            f"another form or mixer: declare one here, with f.array or m.input"
+            f"{array.name} is {said} in form '{form.name}' of {mixer.name}, but declared in "
+            f"another form or mixer: declare an array here, with f.array or m.input"
         )
 
 

@@ -447,7 +447,7 @@ def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choic
     for name, (option, there, what) in NEEDED.items():
         if name in typed and not there(found):
             raise ModelError(
-                f"{found.name}: {option} is about {what}, which this network has not: leave out "
+                f"{found.name}: {option} is about {what}, which this network lacks: leave out "
                 f"{option}"
             )
     return found

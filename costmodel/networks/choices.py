@@ -234,12 +234,12 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         if type(value) is not wanted:
             kind = {list: "a list", dict: "an object", bool: "true or false", int: "a number"}
             raise ModelError(
-                f"{where}: '{key}' must be {kind.get(wanted, 'a text')}, got {value!r}"
+                f"{where}: '{key}' must be {kind.get(wanted, 'a string')}, got {value!r}"
             )
         texts: Any = value
         inside = texts.values() if key in TEXTS else texts if key in LISTS else ()
         if not all(isinstance(item, str) for item in inside):
-            raise ModelError(f"{where}: '{key}' must hold texts alone, got {value!r}")
+            raise ModelError(f"{where}: '{key}' must hold strings alone, got {value!r}")
         if key in LISTS:
             changed[key] = tuple(value)
         elif key in MAPPINGS:

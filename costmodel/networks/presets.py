@@ -32,7 +32,7 @@ def load(path: Path) -> dict[str, Choices]:
     citation, entries = data.get("citation"), data.get("models")
     if not isinstance(citation, str) or not citation:
         raise ModelError(
-            f"{path}: 'citation' must be a text that says where the networks are printed, got "
+            f"{path}: 'citation' must be a string that says where the networks are printed, got "
             f"{data.get('citation')!r}"
         )
     if not isinstance(entries, list):

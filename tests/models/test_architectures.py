@@ -319,7 +319,7 @@ REFUSED = [
     ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
     ({"model_type": "gemma4_text", "per_layer_config": {"x": {"head_dim": 8}}}, "names layer x"),
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 10,
-      "use_bidirectional_attention": "all"}, "beside 'num_kv_shared_layers' is not known here"),
+      "use_bidirectional_attention": "all"}, "'all' and 'num_kv_shared_layers' are not known"),
     ({**ZAMBA, "layers_block_type": ["mamba"]}, "the kind of each of 4 layers"),
     ({"model_type": "zamba2", "n_mamba_heads": 7}, "divide mamba_expand * hidden_size = 5120"),
     ({"model_type": "zamba2", "mamba_expand": None}, "the size 'mamba_expand' is missing"),

@@ -138,7 +138,7 @@ def checked_entry(name: str, body: Node, index: Index) -> Ref:
     if index.atom not in names_in(body.positions):
         raise EquationError(
             f"{name} runs over {index.name}, which is no index of its operand {body.array.name}: "
-            f"expected one of {_listed(body)}"
+            f"the indices of {body.array.name} are {_listed(body)}"
         )
     return body
 
@@ -162,7 +162,7 @@ def checked_axis_entry(name: str, body: Node, index: Index) -> Ref:
 def _listed(ref: Ref) -> str:
     """The indices of an array entry, for messages."""
     names = [atom_name(atom) for atom in names_in(ref.positions)]
-    return ", ".join(names) if names else "its own, and it has none"
+    return ", ".join(names) or "none"
 
 
 def checked_row_index(equation: Equation, composite: Composite, index: Index) -> Index:

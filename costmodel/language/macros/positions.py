@@ -70,7 +70,7 @@ def short_convolution(
     if taps.lower != (ONE,) or length_of(name, taps) != width:
         raise EquationError(
             f"{name} has {width} taps in {tap.array.name}, but {taps.name} does not run over "
-            f"1..{width}: declare it with this range"
+            f"1..{width}: declare {taps.name} with this range"
         )
     offset = None if bias is None else node(bias)
     return Composite(name, Convolved(rows, tap, offset, along), (taps,))
@@ -133,7 +133,7 @@ def rotary(
     if pairs.lower != (ONE,) or half * 2 != channels:
         raise EquationError(
             f"rotary turns the {channels} channels of {over.name} in pairs, but {pairs.name} does "
-            f"not run over 1..{channels / 2}: declare it with this range"
+            f"not run over 1..{channels / 2}: declare {pairs.name} with this range"
         )
     return Composite("rotary", Turned(row, cosine, sine, layout), (over, pairs))
 

@@ -63,8 +63,8 @@ def read(name: str, bare: str, c: Configuration) -> Description:
     whole = c.get("use_bidirectional_attention") == "all"
     if whole and shared:
         raise c.refused(
-            "use_bidirectional_attention = 'all' beside 'num_kv_shared_layers' is not known "
-            "here: expected one of the two"
+            "use_bidirectional_attention = 'all' and 'num_kv_shared_layers' are not known "
+            "together: give one of the two"
         )
     makers = _makers(c, kinds, number - shared) if shared else {}  # kind -> layer that makes keys
     wide = c.switch("use_double_wide_mlp")
@@ -266,8 +266,8 @@ def _makers(c: Configuration, kinds: Sequence[str], first: int) -> dict[str, int
     layers make no keys of their own; ModelError for a kind that has none."""
     if c.get("attention_k_eq_v"):
         raise c.refused(
-            "'attention_k_eq_v' beside 'num_kv_shared_layers' is not known here: expected one of "
-            "them"
+            "'attention_k_eq_v' and 'num_kv_shared_layers' are not known together: give one of the "
+            "two"
         )
     found = {kind: k for k, kind in enumerate(kinds[: max(0, first)])}
     if missing := {*kinds} - found.keys():
