@@ -71,7 +71,7 @@ def test_parts_that_are_largest_at_different_rows_are_refused(depth: Poly) -> No
 
 
 def test_an_index_without_an_end_is_refused() -> None:
-    with pytest.raises(Unsupported, match="index v lacks a lower or an upper bound"):
+    with pytest.raises(Unsupported, match="index v has no upper bound: give it both"):
         highest(v, "@v", frozenset({v - 1}))
     with pytest.raises(Unsupported, match="index v skips entries by a stride of 2"):
         highest(v, "@v", frozenset({v - 1, u - 2 * v}))

@@ -141,7 +141,7 @@ def test_remainders_inside_of_other_functions(quantity: Exact) -> None:
 
 
 def test_a_period_of_more_classes_than_are_taken_is_refused() -> None:
-    with pytest.raises(Unsupported, match="remainder of l by 5,000"):
+    with pytest.raises(Unsupported, match="depends on l modulo 5,000"):
         solved(one(L - call("floor_div", L, 5000) * 5000 - 2500))
 
 

@@ -49,7 +49,7 @@ def searched(asked: Case, steps: bool) -> int:
 
 UNSEARCHED = (
     "which entry over ",
-    "which bound of an index is the tightest depends on the sizes: ",
+    "the tightest bound of an index depends on the sizes: ",
     "A.max: the gradient of a maximum over several ranges is not derived",
     "the depth is not monotone in index p",
     "S.grad: index p skips entries by a stride",

@@ -80,8 +80,8 @@ class Growth:
                 one, *more = logarithms([name.of.put(values)])
                 if more:
                     raise NoGrowth(
-                        f"with the growths given, {name} is a sum of several logarithms: give "
-                        "each size a growth of one term"
+                        f"with the growths given, {name} is a sum of several logarithms: let "
+                        "each size grow as a power of one size, as in 'B growing as sqrt(l)'"
                     )
             found *= one**power
         return found
@@ -412,8 +412,8 @@ def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth
     inside = _FUNCTIONS[atom.function](atom, sizes)
     if power < 0 and len(inside) != 1:
         raise NoGrowth(
-            f"the growth of a division by '{Poly.atom(atom)}', of several leading terms, is not "
-            "derived: say how the sizes grow, as in 'B growing as sqrt(l)'"
+            f"no growth of a quotient is derived whose divisor '{Poly.atom(atom)}' has several "
+            "leading terms: say how its sizes grow, as in 'B growing as sqrt(l)'"
         )
     return tuple(growth**power for growth in inside)
 
@@ -431,8 +431,8 @@ def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
     for growth in inside:
         if growth.logs:
             raise NoGrowth(
-                f"the growth of a logarithm of {growth} is not derived: take logarithms of powers "
-                "of sizes only, and of sizes that grow as powers"
+                f"the growth of log({growth}) is not derived, since {growth} holds a logarithm "
+                "itself: take logarithms of powers of sizes, such as log(l**2)"
             )
         whole = all(power > 0 for power in growth.rates.values())
         parts = [Growth.of((x, 1)) for x in growth.rates] if whole else [growth]
@@ -467,8 +467,8 @@ def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     above, below = (growths(argument, sizes) for argument in atom.args)
     if len(below) != 1:
         raise NoGrowth(
-            f"the growth of a division by '{atom.args[1]}', of several leading terms, is not "
-            "derived: say how the sizes grow, as in 'B growing as sqrt(l)'"
+            f"no growth of a quotient is derived whose divisor '{atom.args[1]}' has several "
+            "leading terms: say how its sizes grow, as in 'B growing as sqrt(l)'"
         )
     return tuple(growth / below[0] for growth in above)
 

@@ -359,7 +359,8 @@ def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[
     at_ends += [Candidate(rests[down] + end * slopes[down]) for down in falling for end in lower]
     level = [Candidate(term) for term in terms if not moves[term][1]]
     if not (crossing or at_ends or level):
-        raise Unsupported(f"index {atom_name(variable)} lacks a lower or an upper bound")
+        side = "upper" if rising else "lower"
+        raise Unsupported(f"index {atom_name(variable)} has no {side} bound: give it both")
     return _needed_candidates([*crossing, *at_ends, *level], projected(constraints, [variable]))
 
 

@@ -466,8 +466,8 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
         proven(exists, c) for c in projected(there, [v for v in waiting if v not in corner])
     ):
         raise Unsupported(
-            f"at which entries the depth {level.depth} is largest is not proven, so that the "
-            "largest depth has no formula"
+            f"the largest of the depths {level.depth} has no formula, since its indices are not "
+            "proven to reach their bounds at the same time"
         )
     where = frozenset(c for c in exists if c not in known and not proven(known, c))
     return Level(level.depth.substitute(corner), where)
@@ -547,8 +547,8 @@ def guarded(level: Level) -> Poly:
         if guard.variables:
             names = ", ".join(sorted(map(atom_name, guard.variables)))
             raise Unsupported(
-                f"the depth depends on the number of the chunk in which index {names} lies, so "
-                "that it has no formula in sizes"
+                f"the depth depends on the chunk in which index {names} lies, so that sizes alone "
+                "give no formula of it"
             )
     term = _with_logarithms_everywhere(term)
     for guard in by_text(level.where):
@@ -582,7 +582,7 @@ def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
     found = tightest(ends, where, sign)
     if found is None:
         raise Unsupported(
-            "which bound of an index is the tightest depends on the sizes: "
+            "the tightest bound of an index depends on the sizes: it is one of "
             f"{', '.join(map(str, ends))}"
         )
     return found

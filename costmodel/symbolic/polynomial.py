@@ -693,7 +693,10 @@ def _quotient(above: int, below: int) -> Number:
 def _whole(value: Number) -> int:
     """A value that must be an int; ValueError for a fraction."""
     if isinstance(value, Fraction):
-        raise ValueError(f"not an integer: {value}")
+        raise ValueError(
+            f"a function of sizes has the fraction {value} as an argument: give sizes whose "
+            "quotients, such as d/n, are whole"
+        )
     return value
 
 

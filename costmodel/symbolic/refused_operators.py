@@ -77,7 +77,7 @@ class Written:
         try:
             return make(other)
         except WrongKind as error:
-            raise WrongKind(f"beside {described(self)}: {error}") from None
+            raise WrongKind(f"in an operation on {described(self)}: {error}") from None
 
 
 def _refusing(typed: str, instead: str) -> Callable[..., Never]:

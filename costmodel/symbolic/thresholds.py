@@ -292,8 +292,8 @@ def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
         for part in (poly, *guards):
             if any(isinstance(atom, Fn) and atom.function == "floor_div" for atom in part.atoms):
                 raise Unsupported(
-                    "the difference of the two formulas has a floor, with which it is not solved "
-                    f"for {letter}"
+                    "the difference of the two formulas has a floor, and only polynomials of "
+                    f"degree 1 or 2 are solved for {letter}"
                 )
     found: list[tuple[Constraints, Poly]] = [*difference.chambers()]
     # one polynomial whose sign is right in all chambers gives shorter conditions than all of them
@@ -393,13 +393,13 @@ def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
         power = powers.pop(letter, 0)
         if any(isinstance(atom, Fn) and letter in Poly.atom(atom).letters for atom in powers):
             raise Unsupported(
-                f"the difference of the two formulas has a function of {letter}, with which it is "
-                f"not solved for {letter}"
+                f"the difference of the two formulas has a function of {letter}, and only "
+                f"polynomials of degree 1 or 2 are solved for {letter}"
             )
         if not 0 <= power <= 2:
             raise Unsupported(
-                f"the difference of the two formulas has {letter} to the power {power}, and "
-                "powers from 0 to 2 are solved"
+                f"the difference of the two formulas has {letter} to the power {power}, and only "
+                f"polynomials of degree 1 or 2 are solved for {letter}"
             )
         found[2 - power] = found[2 - power] + Poly({tuple(powers.items()): number})
     return found[0], found[1], found[2]
@@ -476,8 +476,8 @@ def _quadratic(
     root, twice = b * b - 4 * a * c, 2 * a
     if len(root.terms) > LEGIBLE:
         raise Unsupported(
-            f"the solution has a square root of {len(root.terms)} terms, more than the {LEGIBLE} "
-            "that can be read"
+            f"the solution has a square root of {len(root.terms)} terms, and at most {LEGIBLE} are "
+            "printed"
         )
     below, above = Bound(letter, "<", -b, twice, root, -1), Bound(letter, ">", -b, twice, root)
     one_root = implied(where, -c)

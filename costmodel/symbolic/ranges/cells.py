@@ -264,7 +264,10 @@ class Cells:
                 return
             self.period = lcm(self.period, period)
         if self._remains(below):
-            raise Unsupported(f"floor(({above})/({below})) divides by a function of the size")
+            raise Unsupported(
+                f"floor(({above})/({below})) has a rounded divisor, and is not solved for "
+                f"{self.letter}: give {self.letter} a value, and solve for another size"
+            )
         sides = [
             self._side(one, below, floor, first, last) for one in dict.fromkeys(self.bounds(above))
         ]

@@ -195,12 +195,12 @@ def _by_class(
     if not 1 < period <= CLASSES:
         if period == 1:
             raise Unsupported(
-                f"at which {letter} from {first:,} to {last:,} the answer changes is not derived: "
-                f"give values of {letter}"
+                f"the change of the answer between {letter} = {first:,} and {last:,} is not solved "
+                f"for {letter}: compare single values, as `costmodel table --{letter} 64,128` does"
             )
         raise Unsupported(
-            f"the answer changes with the remainder of {letter} by {period:,}, and at most "
-            f"{CLASSES:,} remainders are tried: give values of {letter}"
+            f"the answer depends on {letter} modulo {period:,}, and at most {CLASSES:,} remainders "
+            f"are tried: compare single values, as `costmodel table --{letter} 64,128` does"
         )
     found: list[tuple[Range, L]] = []
     for offset in range(first - period, first):  # the sizes period*k + offset, with k from 1 on
