@@ -422,8 +422,8 @@ def explain(
     refuse_implementation(impl, [found])
     if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
         if against or form or recompute or only or loss or optimiser or on:
-            raise UsageError("a network is explained block by block: it takes sizes, --phase and "
-                             "--convention")  # fmt: skip
+            raise UsageError("explain takes sizes, --phase and --convention for a network: leave "
+                             "out the other options")  # fmt: skip
         at = one_combination(found, given)
         named_ = symbol_names(symbols, [found])
         counted = Counting(read_convention(convention))
@@ -435,13 +435,15 @@ def explain(
         if on is not None:
             raise UsageError("--board tells the limits of one mixer: leave out --against")
         if form == "all":
-            raise UsageError("--against is about one form: name it, or leave out --form")
+            raise UsageError(
+                "--against compares one form: name one in place of --form all, or leave out --form"
+            )
         other, its = compared(found, against)
         refuse_foreign(given, (found, other), wanted)
     elif symbolic:
         raise UsageError(
-            "--symbolic is for --against OTHER: without it explain prints formulas beside their "
-            "numbers, and with --full those of every equation"
+            "--symbolic needs --against OTHER: add it, or leave out --symbolic, since explain "
+            "prints formulas beside numbers, and with --full those of every equation"
         )
     names = symbol_names(symbols, [found, other], explained=True)
     counting = trained(read_convention(convention), wanted, recompute, only, loss, optimiser)
@@ -742,7 +744,7 @@ def prove(name: str, strict: bool, seed: int | None, format_: str, context: type
     if stopped:
         raise KeyboardInterrupt(stopped)
     if found[0].passed is None:  # the first proof says whether the mixer is well formed
-        raise Failed(f"whether {name} is well formed could not be checked: {found[0].detail}")
+        raise Failed(f"the equations of {name} could not be checked: {found[0].detail}")
     if any(proof.passed is False or (strict and proof.passed is None) for proof in found):
         raise Failed
 

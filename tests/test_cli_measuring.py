@@ -374,7 +374,7 @@ def test_a_class_of_ones_own_that_is_not_equal(tmp_path: Path, capsys: Capture) 
     )
     sentence = refused(capsys, "profile", "we", "--impl", f"{path}:Mine")
     assert sentence.startswith(
-        f"{path}:Mine does not compute we: the proof 'module equals equations' fails at l = 1, "
+        f"{path}:Mine does not compute we: the check 'module equals equations' fails at l = 1, "
         "d = 1: y[1, 1] is "
     )
     assert "other values in the place of ext in equation (24) adj" in sentence
@@ -388,7 +388,7 @@ def test_a_module_that_is_not_its_equations_is_not_measured(
     for command in ("profile", "reconcile"):
         sentence = refused(capsys, command, name)
         assert sentence.startswith(
-            "the module Window does not compute cli-times-3: the proof 'module equals equations'"
+            "the module Window does not compute cli-times-3: the check 'module equals equations'"
         )
 
 

@@ -200,8 +200,8 @@ def test_given_sizes_stand_in_the_formulas(capsys: Capture) -> None:
 
 
 REFUSED = {
-    "explain she --symbolic": "--symbolic is for --against OTHER: without it explain prints",
-    "explain she --against fft --form all": "--against is about one form: name it",
+    "explain she --symbolic": "--symbolic needs --against OTHER: add it, or leave out --symbolic",
+    "explain she --against fft --form all": "--against compares one form: name one",
     "explain she --against nothing": "the forms of she are direct, fft",
     "explain she --against self-attention --P 3": "size P is a size of none of these mixers",
     "explain she --against gqa --l 4,8": "size l: expected one value, got 2",

@@ -49,7 +49,10 @@ def measure(
     """
     for name in sizes:
         if not is_letter(name):
-            raise SizeError(f"measure has no option '{name}': the sizes are single letters")
+            raise SizeError(
+                f"measure has no option '{name}': sizes are single letters, such as l=128, and "
+                "help(profiler.measure) lists the options"
+            )
     texts = {x: ",".join(map(str, found)) for x, found in sizes_in_python(sizes).items()}
     asked = Asked(
         [*mixers],

@@ -82,7 +82,9 @@ def candidates(plan: Plan) -> dict[str, Request]:
     found = requests(plan)
     if len(found) < 2:
         listed = "".join(f": {r.mixer.name} {r.implementation.name}" for r in found)
-        raise MeasureError(f"expected two candidates or more, got {len(found)}{listed}")
+        raise MeasureError(
+            f"compare needs two mixers, implementations or dtypes, and got {len(found)}{listed}"
+        )
     return with_names(found)
 
 
@@ -228,7 +230,7 @@ class Run:
         """MeasureError if fewer than two candidates are left."""
         if len(usable) < 2:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
-            raise MeasureError(f"fewer than two candidates can be measured: {why}")
+            raise MeasureError(f"fewer than two of the compared modules can be measured: {why}")
 
     def warmed_up(self) -> dict[str, Visitor]:
         """Warm up the candidates, and return a dict: name -> its visitor (a call that times one

@@ -113,7 +113,8 @@ def compare_files(
         together = by_rounds([record for found in records for record in found], level)
         if not together:
             raise MeasureError(
-                f"{paths[0]} holds no rounds of costmodel compare -o or of a sweep: give two files"
+                f"{paths[0]} holds no measurements taken in turns, as costmodel compare -o writes: "
+                "give a second file"
             )
         return Comparison(tuple(together), level, notes=tuple(notes)), problems
     rows: list[Row] = []
@@ -136,7 +137,8 @@ def compare_files(
             if found
         )
         raise MeasureError(
-            f"no point has a reading in both files: {some}: measure the same points for both"
+            f"the files share no measurement of one mixer at equal sizes: {some}: measure the same "
+            "mixers and sizes for each file"
         )
     return Comparison(tuple(rows), level, notes=tuple(notes)), problems
 

@@ -243,7 +243,7 @@ def interval_rank(n: int, confidence: float) -> int:
         below += number
         if below > allowed:
             return rank
-    raise AssertionError(f"confidence {confidence} allows all 2**{n} choices of signs")
+    raise AssertionError(f"expected a confidence between 0 and 1, got {confidence}")
 
 
 def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, float] | None:

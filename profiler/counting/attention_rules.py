@@ -44,8 +44,8 @@ def is_causal(call: Call) -> bool:
     kind = call.arguments.get("custom_mask_type", 0)
     if kind not in (0, 1):  # 1: aligned at the first row and key
         raise CountError(
-            f"{call.name}: no rule for a causal mask aligned at the last key, only for one "
-            "aligned at the first row and key"
+            f"{call.name}: no rule for custom_mask_type={kind}, only for 0 (no mask) and 1 "
+            "(causal, aligned at the first row and key)"
         )
     return bool(kind)
 

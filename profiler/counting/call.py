@@ -56,7 +56,9 @@ class Call:
         depends on values, and the remedy, if the values are not known."""
         found = self.known(tensor)
         if found is None:
-            raise CountError(f"{self.name}: {what} depends on values{remedy}")
+            raise CountError(
+                f"{self.name}: {what} depends on values, which meta tensors lack{remedy}"
+            )
         return found
 
     @property

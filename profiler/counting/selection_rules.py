@@ -52,7 +52,10 @@ def distinct(call: Call, *, ordered: bool = False) -> Operations:
     `ordered` (unique_consecutive) leaves out the sort. CountError for distinct rows along a
     `dim`."""
     if call.arguments.get("dim") is not None:
-        raise CountError(f"{call.name}: the number of compared entries of a row depends on values")
+        raise CountError(
+            f"{call.name}: no rule for dim={call.arguments['dim']}, only for dim=None: the number "
+            "of compared entries of a row depends on values"
+        )
     pairs = COMPARE * neighbours(call, call.tensor("self").numel())
     return pairs if ordered else sorting(call) + pairs
 

@@ -88,7 +88,8 @@ class NvmlSensor(Board):
         (MIG): the sensors cover the whole board."""
         if self.maybe("nvmlDeviceIsMigDeviceHandle") or self.split:
             raise SensorError(
-                "unsupported (shared): MIG mode is on, and NVML measures the whole board only"
+                "unsupported (shared): MIG mode is on, and NVML measures the whole board only: "
+                "take a whole GPU"
             )
 
     @property

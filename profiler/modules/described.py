@@ -127,7 +127,7 @@ def description_of(
         kernels = implementation.kernels
     if form is None:
         raise ValueError(
-            f"{mixer.name} {implementation.name} mixes no new token: "
+            f"{mixer.name} {implementation.name} cannot compute one new token: "
             f"{without_token(mixer, implementation)}"
         )
     if phase == "inference":

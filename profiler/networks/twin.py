@@ -96,13 +96,12 @@ class Twin(nn.Module):
             layers: Any = self.stack.layers
             if source is None and any(place.crosses for one in layers for place in one.places):
                 raise TwinError(
-                    f"layers read rows of an image: give a source of shape ({batch}, e, d)"
+                    f"cross-attention layers need a source of shape ({batch}, e, d), got none"
                 )
             return source
         if source is None or source.shape[0] != batch:
-            raise TwinError(
-                f"an encoder reads a source for each sequence: give one of shape ({batch}, e)"
-            )
+            got = "none" if source is None else tuple(source.shape)
+            raise TwinError(f"the encoder needs a source of shape ({batch}, e), got {got}")
         self._require_tokens(source, "source", self.encoder)
         memory: Tensor = self.encoder(source)
         return memory
@@ -158,8 +157,8 @@ class Twin(nn.Module):
         TwinError: no head, wrong shapes, or sequences longer than the positions."""
         if self.head == "none":
             raise TwinError(
-                f"{self.name} has no head, and so no cross-entropy: call it for the last "
-                "layer's rows"
+                f"{self.name} has no head, so it has no scores and no loss: a plain call returns "
+                "the rows of its last layer"
             )
         given = self(tokens, source, segments)
         if self.probabilities:

@@ -50,8 +50,8 @@ class OfMixers:
         for letter in self.over:
             if isinstance(tied := self.sizes.get(letter), str):
                 raise SizeError(
-                    f"size {letter} is drawn over and has the value of {tied}: leave out its "
-                    f"value, or draw over {tied}"
+                    f"size {letter} is an axis of the plot, and is set equal to size {tied}: leave "
+                    f"out {letter}={tied}, or plot over {tied}"
                 )
 
     @property

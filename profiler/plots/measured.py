@@ -64,7 +64,9 @@ class PlotSelection:
         ]
         if not found:
             there = sorted({f"{r.mixer}:{r.implementation}, {r.phase}, {r.dtype}" for r in records})
-            raise MeasureError(f"no record is left to draw: there are {'; '.join(there)}")
+            raise MeasureError(
+                f"no record has the chosen mixer, phase and dtype: there are {'; '.join(there)}"
+            )
         return found
 
     @cached_property

@@ -356,8 +356,8 @@ def _naming_rows(state: Any) -> Iterator[None]:
         if not held:
             raise
         raise RuntimeError(
-            f"{reason_of(error).rstrip('.')}; arrays of a State have the rows of tokens on axis "
-            f"-2, and this State has {', '.join(held)}"
+            f"{reason_of(error).rstrip('.')}; axis -2 of an array of a State holds the rows of "
+            f"tokens, and here the shapes are {', '.join(held)}"
         ) from error
 
 

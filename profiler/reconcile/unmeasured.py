@@ -102,12 +102,13 @@ def _counted(case: Case, module: Implementation) -> tuple[Mapping[str, Any], str
         dtype = dtype_name(asked)
         if {dtypes.name_of(role) for role in ("weights", "cache", "state")} != {dtype}:
             raise MeasureError(
-                f"a module has one element type, {dtype}: give weights, cache and state no other"
+                f"a module has one element type, here {dtype}: leave out the types of weights, "
+                "cache and state"
             )
         if case.about.convention.backward != Backward():
             raise MeasureError(
-                "a module computes all gradients from that of its output: leave out recompute, "
-                "only and loss"
+                "a module computes all gradients from that of its output: leave out the options "
+                "'recompute', 'only' and 'loss'"
             )
         letters, given = letters_of(case.mixer, case.phase), case.sizes
         typed = {letter: (given[letter],) for letter in letters if letter in given}
@@ -184,8 +185,8 @@ class _AtMost(DispatchMode):
         self.number += 1
         if self.number > MOST:
             raise MeasureError(
-                f"the module dispatches more than {MOST:,} operations, such as those of one token "
-                "after another: choose fewer tokens"
+                f"the module runs more than {MOST:,} operations of torch, as a loop over tokens "
+                "does: choose fewer tokens"
             )
         return super().see(kind, args, kwargs)
 

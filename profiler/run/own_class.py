@@ -67,7 +67,7 @@ def refuse_unequal(
         if proof.passed is False:
             failed = proof.name.removeprefix(f"{claimed.name}: ")
             raise MeasureError(
-                f"{named} does not compute {mixer.name}: the proof '{failed}' fails {proof.detail}"
+                f"{named} does not compute {mixer.name}: the check '{failed}' fails {proof.detail}"
             )
 
 

@@ -130,13 +130,14 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
                 isinstance(atom, Fn) and Poly.atom(atom).letters & letters for atom, _ in monomial
             ):
                 raise NotSmooth(
-                    f"a formula with a step, {Poly({monomial: 1})}, has no local exponent"
+                    f"a formula with the step function {Poly({monomial: 1})} has no exponent at "
+                    "one size"
                 )
             term = Fraction(Poly({monomial: number}).rational(sizes))
             value += term
             weighted += term * sum(power for atom, power in monomial if atom in letters)
     if not value:
-        raise NotSmooth("a value of zero has no exponent")
+        raise NotSmooth("a quantity that is zero has no scaling exponent")
     return weighted / value
 
 

@@ -160,8 +160,8 @@ class GridStudy:
         own = self.own(records)
         if len(several := manners(own)) > 1:
             raise StudyError(
-                f"{source} holds records measured with {' and with '.join(several)}: a page is "
-                f"about one of them, so that each needs a file of its own"
+                f"{source} holds records measured with {' and with '.join(several)}: measure each "
+                "into a file of its own"
             )
         if not [record for record in own if not record.failure]:
             raise StudyError(

@@ -123,8 +123,8 @@ def load(path: Path) -> StudyPlan | TrainingPlan:
     base, *others = (load_mixer(name).origin for name in plan.mixers)
     if len({base, *others}) <= len(others):
         twice = next(one for k, one in enumerate(others) if one in (base, *others[:k]))
-        beside = "the base" if twice == base else "named before"
-        raise StudyError(f"{path}: others: {twice} is {beside}: name each mixer once")
+        first = "base" if twice == base else "others"
+        raise StudyError(f"{path}: others: {twice} is named in '{first}' already: leave one out")
     return replace(plan, base=base, others=tuple(others))
 
 
@@ -154,7 +154,10 @@ def measurable(name: str) -> None:
     that was not imported before, or of a mixer without size l or d."""
     refuse_unimported(name)
     if lacking := {"l", "d"} - set(load_mixer(name).letters):
-        raise StudyError(f"{name} has no size {' and no size '.join(sorted(lacking))}")
+        raise StudyError(
+            f"{name} has no size {' and no size '.join(sorted(lacking))}: name mixers with sizes l "
+            "and d"
+        )
 
 
 def size_of_one(letter: str, mixers: Sequence[str]) -> None:
@@ -162,9 +165,9 @@ def size_of_one(letter: str, mixers: Sequence[str]) -> None:
     sets."""
     if letter in ("l", "d") or not any(letter in load_mixer(name).letters for name in mixers):
         there = dict.fromkeys(x for name in mixers for x in load_mixer(name).letters)
-        beside = ", ".join(x for x in there if x not in ("l", "d")) or "there is none"
+        own = ", ".join(x for x in there if x not in ("l", "d")) or "there is none"
         raise StudyError(
-            f"size '{letter}': expected a size of {', '.join(mixers)} beside l and d: {beside}"
+            f"'{letter}' is not among the sizes of {', '.join(mixers)} other than l and d: {own}"
         )
 
 

@@ -62,6 +62,7 @@ def printed_times(place: str) -> list[PrintedTime]:
             found.append(PrintedTime(each.model, each.against, ratio, low, high, each))
     if not found:
         raise StudyError(
-            f"tables/published has no training time (quantity time, compare percent) of {place}"
+            f"tables/published has no training time of {place}: expected claims with quantity = "
+            "time and compare = percent"
         )
     return found

@@ -88,8 +88,8 @@ def kind_of(records: Sequence[Measurement]) -> str:
     if len(kinds) != 1:
         there = " and ".join(kinds) or "none"
         raise StudyError(
-            f"a page needs records of one kind of device, and these are of {there}: give each kind "
-            f"a file of its own"
+            f"expected records of one kind of device, got records of {there}: measure each kind "
+            "into a file of its own"
         )
     return kinds[0]
 

@@ -99,8 +99,8 @@ class TrainingStudy:
         baseline = self.networks()[0]
         if baseline not in found or len(found) < 2:
             raise StudyError(
-                f"{source} holds no run of {baseline} and another network: measure with costmodel "
-                f"study {self.name} -o FILE.jsonl"
+                f"the last run in {source} lacks {baseline} or has no other network: measure with "
+                f"costmodel study {self.name} -o FILE.jsonl"
             )
         ratios = ratios_to(baseline, found)
         compared = [

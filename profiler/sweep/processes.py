@@ -123,7 +123,7 @@ class Child:
             self.environment = self.process.hear()["ready"]
             self.leaving = False
         except WorkerGone as gone:
-            raise MeasureError(f"no measuring process: {gone}") from None
+            raise MeasureError(f"the measuring process did not start: {gone}") from None
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
         """Measure a point, and return its record or failure; a process whose device is unusable is

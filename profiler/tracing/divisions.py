@@ -272,15 +272,16 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
         if isinstance(below.constant(), int):
             if (least := lcm(*numbers)) > REMAINDERS:
                 raise TraceError(
-                    f"the equations divide {letter} by divisors of {least}: each remainder has its "
-                    f"own formula, and at most {REMAINDERS} remainders are traced"
+                    f"the equations divide {letter} by {' and by '.join(map(str, numbers))}, with "
+                    f"{least} remainders, and at most {REMAINDERS} are traced: trace multiples "
+                    f"alone, --over {letter}:{least}"
                 )
             return letter, Poly.of(least)
         if len(others) > len(numbers) + 1:
             by = " and by ".join(str(other) for other in others if other.constant() is None)
             raise TraceError(
-                f"the equations divide {letter} by {by}: formulas are found in the quotient of a "
-                f"size by one other size, not by two"
+                f"the equations divide {letter} by {by}, and formulas have quotients by one size "
+                "only: make the divisors equal with --let"
             )
         return letter, below
     return None

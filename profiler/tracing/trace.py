@@ -476,9 +476,9 @@ class FormulaSearch:
         if first is None:
             raise TraceError(
                 f"{self.samples.target.name}: no formulas where "
-                f"{conditions_words(self.samples.region)}: tracing needs {HIGHEST + 3} "
-                "consecutive small sizes of each letter in these conditions, in every "
-                "combination; `costmodel profile` counts the module at single sizes"
+                f"{conditions_words(self.samples.region)}, which holds for fewer than the "
+                f"{HIGHEST + 3} consecutive small sizes of each letter that a trace needs; "
+                "`costmodel profile` counts the module at single sizes"
             )
         if (pair := self.dividing()) is not None:
             raise OnlyDivided(str(first), *pair) from first

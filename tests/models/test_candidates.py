@@ -312,7 +312,7 @@ REFUSED = [
     ("crossover gpt-2 she --form chunked", "gpt-2 has no form 'chunked'"),
     ("budget gpt-2 --total 1e12 --largest f", "f cannot be varied: choose one of b, l, t, d, n"),
     ("match gpt-2{d=12} --to gpt-2 --by total --vary d", "d has a value in braces already: choose"),
-    ("explain gpt-2 --against she", "a network is explained block by block"),
+    ("explain gpt-2 --against she", "explain takes sizes, --phase and --convention for a network"),
     ("explain gpt-2{L=x}", "a size in braces is one whole number"),
 ]
 

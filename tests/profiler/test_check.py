@@ -406,7 +406,7 @@ def test_rows_on_another_axis_say_where_a_state_has_them(tmp_path: Path) -> None
     )  # fmt: skip
     proof = checked(tmp_path, "window-on-another-axis", *changes)[STEP]
     assert proof.passed is False
-    assert "on axis -2, and this State has x (2, 0, 0)" in proof.detail
+    assert "the rows of tokens, and here the shapes are x (2, 0, 0)" in proof.detail
 
 
 def test_a_wrong_forward_is_not_blamed_on_step(tmp_path: Path) -> None:

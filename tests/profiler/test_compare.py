@@ -71,7 +71,7 @@ def test_one_twice_is_compared_with_itself() -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (asked("me:fft"), "expected two candidates or more, got 1: me fft"),
+        (asked("me:fft"), "compare needs two mixers, implementations or dtypes, and got 1: me fft"),
         (asked("me", given=GIVEN | {"l": (3, 5)}), "--l has several"),
         (asked("me:ftf", "me"), "did you mean 'fft'"),
     ],
@@ -306,7 +306,9 @@ def test_one_that_cannot_be_built_leaves_the_others(
         return real(request)
 
     monkeypatch.setattr(comparing, "prepare", prepare)
-    with pytest.raises(MeasureError, match=r"fewer than two candidates.*out of memory"):
+    with pytest.raises(
+        MeasureError, match=r"fewer than two of the compared modules.*out of memory"
+    ):
         run(attention())
     seen[0] = 0
     three = Run(candidates(asked("self-attention:explicit", "self-attention")), 8)
@@ -370,7 +372,9 @@ def test_one_that_fails_while_it_warms_up_is_told(monkeypatch: pytest.MonkeyPatc
         raise RuntimeError("CUDA out of memory")
 
     monkeypatch.setattr(comparing, "visitor", failing)
-    with pytest.raises(MeasureError, match=r"fewer than two candidates .* out of memory"):
+    with pytest.raises(
+        MeasureError, match=r"fewer than two of the compared modules .* out of memory"
+    ):
         run(attention())
 
 
@@ -659,9 +663,13 @@ def test_a_real_process_takes_rounds() -> None:
 def test_a_process_that_cannot_measure_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = candidates(asked("self-attention", given={"d": (4,), "l": (2**40,), "n": (2,)}))
     lost = in_fresh_process(Run(huge, processes=6), 0)
-    assert "fewer than two candidates can be measured" in lost.lost and not lost.records
+    assert (
+        "fewer than two of the compared modules can be measured" in lost.lost and not lost.records
+    )
     monkeypatch.setattr(running, "in_fresh_process", lambda made, number: lost)
-    with pytest.raises(MeasureError, match="fewer than two candidates can be measured"):
+    with pytest.raises(
+        MeasureError, match="fewer than two of the compared modules can be measured"
+    ):
         run(Run(huge, processes=6))
 
 

@@ -261,12 +261,15 @@ def test_failed_measurements_are_told_and_no_partners(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["a.jsonl"], "holds no rounds of costmodel compare -o or of a sweep: give two files"),
+        (
+            ["a.jsonl"],
+            "holds no measurements taken in turns, as costmodel compare -o writes: give a",
+        ),
         (["a.jsonl", "a.jsonl"], "a.jsonl is given twice"),
         (["a.jsonl", "b.jsonl", "b.jsonl"], "b.jsonl is given twice"),
         (
             ["a.jsonl", "b.jsonl"],
-            r"no point has a reading in both files: a.* has .* b.* has .*: measure the same points",
+            r"no measurement of one mixer at equal sizes: a.* has .* b.* has .*: measure the same",
         ),
     ],
 )

@@ -509,11 +509,11 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),
     "no source": (
         lambda: twin(small("transformer-base"))(drawn((2, 3), 11)),
-        r"an encoder reads a source for each sequence: give one of shape \(2, e\)",
+        r"the encoder needs a source of shape \(2, e\), got none",
     ),
     "a source of another batch": (
         lambda: twin(small("transformer-base")).generate(drawn((2, 3), 11), 1, drawn((1, 5), 11)),
-        r"an encoder reads a source for each sequence: give one of shape \(2, e\)",
+        r"the encoder needs a source of shape \(2, e\), got \(1, 5\)",
     ),
     "towers": (
         lambda: twin(small("simpletron-matching"))(drawn((2, 7), 11)),
@@ -525,7 +525,7 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),
     "no head": (
         lambda: twin(small("bert-base")).loss(drawn((1, 3), 11), drawn((1, 3), 11)),
-        "bert-base has no head, and so no cross-entropy: call it for the last layer's rows",
+        "bert-base has no head, so it has no scores and no loss: a plain call returns the rows",
     ),
     "implementation": (
         lambda: twin(small("gpt-2"), implementation="spda"),

@@ -268,7 +268,7 @@ def test_a_class_that_is_not_equal_parts_somewhere(
 ) -> None:
     with pytest.raises(MeasureError) as refused:
         planned("she", implementation=f"{own}:{name}")
-    assert str(refused.value).startswith(f"{own}:{name} does not compute she: the proof {begins}")
+    assert str(refused.value).startswith(f"{own}:{name} does not compute she: the check {begins}")
     assert holds in str(refused.value)
 
 
@@ -294,7 +294,7 @@ def test_a_module_of_ones_own_is_shown_equal_before_anything_is_measured(tmp_pat
     with pytest.raises(MeasureError) as refused:
         planned(name)
     assert str(refused.value).startswith(
-        "the module Window does not compute window-times-3: the proof 'module equals equations' "
+        "the module Window does not compute window-times-3: the check 'module equals equations' "
         "fails at l = 1, d = 1, w = 1: y[1, 1] is "
     )
 
@@ -302,7 +302,7 @@ def test_a_module_of_ones_own_is_shown_equal_before_anything_is_measured(tmp_pat
 def test_its_step_is_shown_equal_where_it_is_measured(tmp_path: Path) -> None:
     name = written(tmp_path, "step-times-3", STEP_TIMES_3)
     assert named(planned(name)) == [("step-times-3", "direct")]
-    said = "the module Window does not compute step-times-3: the proof 'step equals forward' fails"
+    said = "the module Window does not compute step-times-3: the check 'step equals forward' fails"
     with pytest.raises(MeasureError, match=said):
         planned(name, phases=("training", "decode"))
 

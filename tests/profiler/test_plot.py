@@ -442,7 +442,9 @@ def test_of_too_many_panels_the_first_are_drawn() -> None:
 
 
 def test_nothing_left_is_refused() -> None:
-    with pytest.raises(MeasureError, match="no record is left to draw: there are me:fft"):
+    with pytest.raises(
+        MeasureError, match="no record has the chosen mixer, phase and dtype: there are me:fft"
+    ):
         of_records(records(), names=("she",))
     with pytest.raises(MeasureError, match="nothing can be drawn"):
         of_records(records(), "d")
@@ -505,7 +507,10 @@ def test_the_command_draws_theory(tmp_path: Path, typed: list[str]) -> None:
         (["she", "-o", "a.png", "--over", "l,d"], "a map of winners needs two candidates"),
         (["she", "-o", "a.png", "--by", "speed"], "measured, not derived"),
         (["she", "-o", "a.png", "--over", "w"], "is a size of none of these mixers"),
-        (["she", "-o", "a.png", "--over", "t", "--t", "l"], "has the value of l: leave out its"),
+        (
+            ["she", "-o", "a.png", "--over", "t", "--t", "l"],
+            "is set equal to size l: leave out t=l",
+        ),
         (["she", "-o", "a.png", "--width", "3"], "--width '3': expected a length"),
         (["she", "-o", "a.png", "--d", "64,128"], "size d: expected one value, got 2"),
         (

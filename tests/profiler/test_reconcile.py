@@ -120,9 +120,9 @@ def test_what_mixes_no_new_token_says_why(chosen: Implementation) -> None:
     equations = cm.mixer(chosen.mixer)
     why = without_inference(equations, chosen.form)
     assert why is not None
-    with pytest.raises(ValueError, match=" mixes no new token: ") as refused:
+    with pytest.raises(ValueError, match=" cannot compute one new token: ") as refused:
         description_of(equations, chosen, "inference")
-    reason = str(refused.value).partition(" mixes no new token: ")[2]
+    reason = str(refused.value).partition(" cannot compute one new token: ")[2]
     assert reason and reason in why
     sizes = complete(equations, {"b": 1, "l": 4, "d": 4, "n": 2, "t": 4})
     with pytest.raises(MeasureError, match=re.escape(reason)):

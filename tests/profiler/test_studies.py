@@ -234,7 +234,7 @@ def test_a_grid_with_other_limits_of_energy_needs_a_file_of_its_own(
     assert {str(r.sweep["options"]) for r in records} == {"{'energy_trials': 3}"}
     assert ADDITIVE.measure(Manner("cpu", 1, largest=32, energy_trials=3), own, **quiet).complete
     assert len(read(own)[0]) == len(records)
-    with pytest.raises(StudyError, match="a page is about one of them"):
+    with pytest.raises(StudyError, match="measure each into a file of its own"):
         ADDITIVE.page([*read(file)[0], *records], "both.jsonl")
 
 
@@ -398,7 +398,7 @@ def test_records_of_others_make_no_page() -> None:
     with pytest.raises(StudyError, match="holds no measurement of self-attention, she"):
         EXTRACTORS.page(along_l("linear-attention", "recurrent", LENGTHS, float), "runs.jsonl")
     mixed = [*extractor_records({}), *extractor_records({}, device="cuda")]
-    with pytest.raises(StudyError, match=r"one kind of device.*: give each kind a file"):
+    with pytest.raises(StudyError, match=r"one kind of device.*: measure each kind"):
         EXTRACTORS.page(mixed, "runs.jsonl")
 
 
@@ -543,7 +543,7 @@ def test_the_page_is_of_the_last_run_and_needs_the_baseline() -> None:
     text = printed(THESIS.page(last[:-1], "runs.jsonl"), "markdown")
     assert f"{NAMES[-1]} was not measured" in text and row_of(text, NAMES[1])[3] == "yes"
     assert latest([*first, *last]) == {r.mixer: r for r in last}
-    with pytest.raises(StudyError, match="no run of terroa-confirmatory"):
+    with pytest.raises(StudyError, match="lacks terroa-confirmatory"):
         THESIS.page(last[1:], "runs.jsonl")
 
 
@@ -775,7 +775,7 @@ operations = 1_000_000_000
         (
             '["me"]',
             '["self-attention"]',
-            "others: self-attention is the base: name each mixer once",
+            "others: self-attention is named in 'base' already: leave one out",
         ),
         ('["me"]', '["mine.py:x"]', "others: the file 'mine.py' is named by data"),
         ('["training"]', '["trainin"]', "phases: unknown phase 'trainin': expected one of"),
@@ -786,12 +786,12 @@ operations = 1_000_000_000
         (
             "phases",
             'as_wide = ["f"]\nphases',
-            "as_wide: size 'f': expected a size of self-attention, me beside l and d: n",
+            "as_wide: 'f' is not among the sizes of self-attention, me other than l and d: n",
         ),
         (
             'base = "self-attention"\n',
             'base = "he"\nas_wide = ["f"]\n',
-            "as_wide: size 'f': expected a size of he, me beside l and d: there is none",
+            "as_wide: 'f' is not among the sizes of he, me other than l and d: there is none",
         ),
         ("phases", 'claim = "x"\nphases', "claim: no claim has the id 'x'"),
     ],

@@ -306,10 +306,10 @@ def test_bad_input_is_one_sentence(
 def test_a_worker_that_cannot_measure_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    starts = {"cpu": lambda: Thread(unfit="no measuring process: it ended")}
+    starts = {"cpu": lambda: Thread(unfit="the measuring process did not start: it ended")}
     monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: starts)
     assert run("sweep", *SMALL, "--l", "2", "-o", str(tmp_path / "runs.jsonl")) == 2
-    assert "cpu: no measuring process: it ended" in capsys.readouterr().err
+    assert "cpu: the measuring process did not start: it ended" in capsys.readouterr().err
     with pytest.raises(MeasureError):
         swept(tmp_path / "runs.jsonl", starts=starts)
 

@@ -114,7 +114,7 @@ def test_the_table_of_each_phase_says_what_is_predicted() -> None:
         ),
         ("she", "training", {"impl": "sdpa"}, "no implementation 'sdpa': she has direct,"),
         ("linformer", "inference", {}, "not causal"),
-        ("she", "training", {"dtype": "bf16", "state_dtype": "fp32"}, "bf16: give weights, cache"),
+        ("she", "training", {"dtype": "bf16", "state_dtype": "fp32"}, "bf16: leave out the types"),
         ("she", "backward", {"loss": "cross-entropy"}, "all gradients from that of its output"),
         ("she", "training", {"form": "fft"}, "torch.fft has no transform in torch.bfloat16"),
     ],
@@ -153,7 +153,7 @@ def test_a_network_is_predicted_by_another_command() -> None:
 def test_a_module_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unmeasured, "MOST", 11)
     found = row("deltanet", "h100", "training", l=13)
-    why = "more than 11 operations, such as those of one token after another: choose fewer tokens"
+    why = "more than 11 operations of torch, as a loop over tokens does: choose fewer tokens"
     assert found.reasons["predicted_time"].endswith(why)
     monkeypatch.setattr(unmeasured, "MOST", 409)
     found = row("deltanet", "h100", "training", l=17)

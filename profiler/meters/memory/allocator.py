@@ -31,6 +31,9 @@ MOST_RUNS = 6
 """The most measured calls, until two consecutive peaks are equal."""
 
 
+OWN_ALLOCATOR = "name no backend in PYTORCH_CUDA_ALLOC_CONF, so that torch's own is in use"
+"""The remedy where another CUDA allocator than torch's is in use."""
+
 STATISTICS = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 """Statistics of torch's CUDA allocator, each with a current value and a peak."""
 
@@ -199,10 +202,7 @@ def statistics_of(device: torch.device) -> Mapping[str, int]:
     found = torch.cuda.memory_stats(device)
     wanted = [f"{name}.all.{kind}" for name in STATISTICS for kind in ("current", "peak")]
     if missing := [name for name in wanted if name not in found]:
-        raise NotTold(
-            f"the CUDA allocator in use does not count {missing[0]}: name no backend in "
-            "PYTORCH_CUDA_ALLOC_CONF, so that torch's own is in use"
-        )
+        raise NotTold(f"the CUDA allocator in use does not count {missing[0]}: {OWN_ALLOCATOR}")
     return {name: int(found[name]) for name in wanted}
 
 
@@ -278,8 +278,8 @@ def refuse_foreign_allocator(kept: Any, after: Mapping[str, int]) -> None:
     on_gpu = any(isinstance(leaf, torch.Tensor) and lies_on_gpu(leaf) for leaf in tree_leaves(kept))
     if on_gpu and after["allocated_bytes.all.current"] == 0:
         raise NotTold(
-            "torch counts no allocation though the result lies on the GPU: another allocator is "
-            "in use, whose bytes are not known"
+            "torch counts no allocation though the result lies on the GPU, so another allocator is "
+            f"in use: {OWN_ALLOCATOR}"
         )
 
 

@@ -161,7 +161,8 @@ def recurrent_cell_rule(kind: str) -> Callable[..., FusedCall]:
         row, held = input.unsqueeze(0), [s.unsqueeze(0) for s in states]
         found = layer(row, held, weights, len(weights) > 2, 1)
         if found is None:
-            raise TraceError(f"{kind}: a fused cell takes states as wide as its gates")
+            widths = ", ".join(str(s.shape[-1]) for s in states)
+            raise TraceError(f"{kind}: expected states as wide as each gate, got width {widths}")
         return FusedCall(
             found.name, (input, *states, *weights), tuple(dense_layout(s, s.shape) for s in states),
             found.forward, found.backward, keeps=found.keeps, keeps_results=(0,),

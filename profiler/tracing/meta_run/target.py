@@ -484,8 +484,8 @@ def _sequence(target: Target, sizes: Sizes) -> Tensor:
     """The default input, an empty x (b, l, d); b is 1 if not given. TraceError without l or d."""
     if missing := [name for name in ("l", "d") if name not in sizes]:
         raise TraceError(
-            f"no input can be made for {target.name} without {' and '.join(missing)}: x is "
-            f"(b, l, d), unless the factory returns a pair of the module and its inputs"
+            f"the input x (b, l, d) of {target.name} needs {' and '.join(missing)}: add --over "
+            f"{missing[0]}, or return a pair of the module and its inputs from the factory"
         )
     return torch.empty(sizes.get("b", 1), sizes["l"], sizes["d"])
 

@@ -84,9 +84,13 @@ def test_a_floor_with_few_values_is_told_by_its_bounds() -> None:
 
 def test_a_size_over_two_others_is_refused() -> None:
     both = floors_in([OVER + L // W])
-    with pytest.raises(TraceError, match="divide l by C and by w: formulas are found in the"):
+    with pytest.raises(
+        TraceError, match="divide l by C and by w, and formulas have quotients by one size"
+    ):
         division_cases(frozenset(), parse_variables("l,C,w", "d=2"), both)
-    with pytest.raises(TraceError, match=r"divisors of 35: .*at most 16"):
+    with pytest.raises(
+        TraceError, match=r"by 5 and by 7, with 35 remainders, and at most 16 .*--over l:35"
+    ):
         division_cases(frozenset(), parse_variables("l,C,w", "d=2"), floors_in([L // 5 + L // 7]))
 
 
