@@ -116,7 +116,7 @@ def test_a_cost_without_a_formula_is_searched() -> None:
     ((_, size, *_),) = (row for row in found.rows if row[0] == "span")
     assert 1 < int(str(size)) < SIZES["l"]
     long = Case(about, {**SIZES, "b": 1, "l": MOST_SEARCHED + 1}, symbolic=False)
-    with pytest.raises(Unsupported, match="of at most 1,024 rows, and there are 1,025") as refused:
+    with pytest.raises(Unsupported, match="takes at most 1,024 rows, got 1,025") as refused:
         best(long, COSTS["span"])
     assert str(refused.value).startswith("U: the recurrence reads rows further back")
 

@@ -265,7 +265,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
         "fastfood-rks he --over l,n --d 96": "fits as n: give other values, such as 3",
         "she: he": "unknown mixer 'she:'",
         "self-attention he --over w": "is a size of none of these mixers: expected one of b, d",
-        "self-attention he --over t": "t is for inference",
+        "self-attention he --over t": "t is a size of inference",
         "self-attention he --w 3": "is a size of none of these mixers: expected one of b, d",
         "self-attention he --l 5": "leave out its value",
         "self-attention he --d 100": "needs d/n to be whole",

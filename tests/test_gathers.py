@@ -326,7 +326,7 @@ def past_a_block(m: Mixer, f: Form, x: Array, y: Array) -> None:
 
 
 REFUSED: dict[Write, str] = {
-    past_a_block: "y reads row B + 1 of a block of B that R selects: give the row an index in 1..B",
+    past_a_block: "y reads row B + 1 of a block of B rows of x: give the row an index in 1..B",
     unnamed_rows: "y gathers at entries of R that hold no position (for instance at l = 1, d = 1)",
     later_rows: "y gathers from x at positions up to i + 1, beyond its axis of extent l",
 }
@@ -345,7 +345,7 @@ def behind_a_position(m: Mixer, f: Form, x: Array, y: Array) -> None:
 
 
 def test_a_row_behind_a_position_is_refused() -> None:
-    with pytest.raises(EquationError, match=r"place e of block P\[i\] of B is \(P\[i\] - 1\)\*B"):
+    with pytest.raises(EquationError, match=r"\(P\[i\] - 1\)\*B \+ e, place e of block P\[i\]"):
         mixer(behind_a_position)
 
 

@@ -121,7 +121,7 @@ REFUSED = {
     "we --to self-attention --by parameters --vary b":
         "parameters of we is 49,152 at every b, and that of self-attention is 65,536",
     "we --to he --by total --vary d --n 4": "size n is a size of none of these mixers",
-    "we --to he --by total --vary d --t 4": "in this phase: t is for inference",
+    "we --to he --by total --vary d --t 4": "in this phase: t is a size of inference",
     "we --to he --by total --vary d --form x": "we has no form 'x': expected one of direct, fft",
     "we --to he:all --by total --vary d": "he has no form 'all': expected one of direct",
     "we --to fnet --by state --vary t": "fnet: not causal",

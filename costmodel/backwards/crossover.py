@@ -158,7 +158,7 @@ class Crossover:
         """The message for a letter that is an open size of none of the candidates, with the reason
         if it is t."""
         if letter == "t":
-            return f"size t is a size of none of these mixers in {self.phase}: t is for inference"
+            return f"none of these mixers has size t in {self.phase}: t is a size of inference"
         return no_size(letter, {x for form in self.forms for x in self._letters(form)})
 
     @property

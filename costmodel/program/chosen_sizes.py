@@ -287,7 +287,7 @@ def refuse_foreign(given: Iterable[str], mixers: Iterable[Mixer], phases: Iterab
         if letter not in having:
             if letter == "t":
                 raise SizeError(
-                    "size t is a size of none of these mixers in this phase: t is for inference"
+                    "none of these mixers has size t in this phase: t is a size of inference"
                 )
             raise SizeError(no_size(letter, having))
 

@@ -291,8 +291,8 @@ def with_chunks(equation: Equation) -> Equation:
         index = next((i for i in equation.indices if i.atom == name), None)
         if index is None:
             raise EquationError(
-                f"{equation.part_of}: {atom_name(name)}, whose chunk is used, is no index of the "
-                "left side: number its rows by chunk and place, (q - 1)*C + e"
+                f"{equation.part_of} reads the chunk number of {atom_name(name)}, which is no "
+                "index of the left side: write rows as (q - 1)*C + e, chunk q and place e"
             )
         return with_chunks(_with_chunk_index(equation, index, chunk))
     return equation

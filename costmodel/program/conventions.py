@@ -306,9 +306,9 @@ def _read(parts: tuple[str, ...]) -> Convention:
             near = difflib.get_close_matches(part, known, 1)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise ConventionError(
-                f"unknown convention '{part}'{hint} Expected one accounting "
-                f"({', '.join(ACCOUNTINGS)}) and any rewrites ({LISTED}), or one peer alone "
-                f"({', '.join(PEERS)}); for a backward pass {RECOMPUTE}all, {RECOMPUTE}ARRAY, "
+                f"unknown convention '{part}'{hint} Expected {' or '.join(PEERS)} alone, or, "
+                f"separated by commas, {' or '.join(ACCOUNTINGS)}, any rewrites of equations "
+                f"({LISTED}), and, for a backward pass, {RECOMPUTE}all, {RECOMPUTE}ARRAY, "
                 f"{' or '.join(choices)}."
             )
     peers = [p for p in parts if p in PEERS]
@@ -332,7 +332,8 @@ def _read(parts: tuple[str, ...]) -> Convention:
         )
     if padded and "dense" not in parts:
         raise ConventionError(
-            f"{padded[0]} says how the zeros that dense multiplies are stored: add dense"
+            f"{padded[0]} stores zeros, which only dense multiplies: add dense, as in "
+            f"dense,{padded[0]}"
         )
     for begin, (_, without) in _ONE_OF.items():
         chosen = [p for p in parts if p.startswith(begin)]

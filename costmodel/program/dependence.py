@@ -285,7 +285,7 @@ def _maximised(
     sign = next((s for s in (1, -1) if nonnegative(slope * s)), 0)
     if not sign:
         raise Unsupported(
-            f"whether row '{token}' rises or falls with index {index.name} depends on the sizes"
+            f"row '{token}' may rise with index {index.name} at some sizes and fall at others"
         )
     lower, upper, _ = bounds((c for c in further if index.atom in c.letters), index.atom)
     require_plain(index.atom, lower + upper)
@@ -398,9 +398,9 @@ def _on_axes(equation: Equation, term: Term) -> Term:
                 break
         else:
             raise Unsupported(
-                f"the last token that {equation.name} depends on follows from index "
-                f"{atom_name(name)}, which is no position by itself: give {atom_name(name)} an "
-                f"axis of {equation.array.name}"
+                f"the last token that {equation.name} depends on needs index {atom_name(name)}, "
+                f"but {atom_name(name)} has no axis of {equation.array.name} to itself: give "
+                f"{atom_name(name)} such an axis"
             )
     return _substituted(Term(token, term.where), values)
 

@@ -46,8 +46,8 @@ def bytes_in_rows(dtype: str, row: Poly) -> Poly:
     entries, taken = QUANTISED[dtype]
     if len(row.terms) != 1:
         raise Unanswered(
-            f"blocks of {entries} entries lie along rows of {row}: give its sizes as numbers, or "
-            "take a type without blocks, such as bf16"
+            f"{dtype} stores rows of {row} entries in blocks of {entries}: give numbers for these "
+            "sizes, or choose an unquantised type, such as bf16"
         )
     return (row + entries - 1) // entries * taken / row
 

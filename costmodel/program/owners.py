@@ -121,9 +121,8 @@ class Owners:
         else:
             names = ", ".join(dict.fromkeys(e.array.name for e in waiting))
             raise Unsupported(
-                f"the iteration that finds which token triggers the work on {names} did not "
-                f"converge in {len(block.equations) + 2} rounds; whole sequences (phase training) "
-                "are derived"
+                f"the first token that needs {names} was not found in {len(block.equations) + 2} "
+                "rounds of a search: ask for phase training"
             )
         for array in dict.fromkeys(equation.array for equation in block.equations):
             tau = {e: self.tokens.instance(e) for e in block.equations if e.array is array}
@@ -190,8 +189,8 @@ class Owners:
             named = {name for read in reads(equation) for name in names_in(read.ref.positions)}
             if not apart <= named:
                 raise Unsupported(
-                    f"one operation gives entries of {array.name} that several tokens read, so "
-                    "that no single token triggers it; whole sequences (phase training) are derived"
+                    f"one operation computes the entries of {array.name} for several tokens, so "
+                    "that one token has no cost of its own: ask for phase training"
                 )
         return {equation: found}
 
@@ -469,8 +468,8 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
     for scale, _ in lower:
         if scale != ONE:
             raise Unsupported(
-                f"only every {scale}-th token triggers work on {array.name}, so that the cost of "
-                "one token has no formula; whole sequences (phase training) are derived"
+                f"only one in {scale} tokens computes entries of {array.name}, so that the cost of "
+                "one token has no formula: ask for phase training"
             )
     lows = tuple(low for _, low in lower)
     # an owner exists where no upper bound is below a lower one

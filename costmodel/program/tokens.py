@@ -135,8 +135,8 @@ class Tokens:
                 return
             alike = alike and not settled
         raise Unsupported(
-            f"the iteration that finds the last token that {block.equations[0].name} depends on "
-            f"did not converge in {len(block.equations) + 4} rounds"
+            f"the last token that {block.equations[0].name} depends on was not found in "
+            f"{len(block.equations) + 4} rounds of a search"
         )
 
     def of(self, array: Array) -> Terms:
@@ -150,8 +150,8 @@ class Tokens:
         # an empty table: nothing is given on which an array could depend
         if table and array not in table and array in self.system.defining:
             raise Unsupported(
-                f"the last token that an entry of {array.name} depends on is not derived from its "
-                "axes"
+                f"the last token that an entry of {array.name} depends on is no formula in the "
+                "position of the entry"
             )
         return table.get(array, ())
 

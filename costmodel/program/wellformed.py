@@ -454,7 +454,7 @@ def _check_read(
             if not all(implied(around, end) for end in ends):
                 raise EquationError(
                     f"{equation.name} reads row {position.inner} of a block of {position.extent} "
-                    f"that {at.array.name} selects: give the row an index in 1..{position.extent}"
+                    f"rows of {ref.array.name}: give the row an index in 1..{position.extent}"
                 )
             if not implied(around, extent - last * position.extent):
                 raise EquationError(

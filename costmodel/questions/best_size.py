@@ -67,8 +67,8 @@ def free_size(mixer: Mixer, form: str) -> str:
     if len(free) != 1:
         several = f"several sizes ({', '.join(free)})" if free else "no size"
         raise Unanswered(
-            f"form '{form}' has {several} that other forms lack: the best value is sought of "
-            "exactly one such size"
+            f"form '{form}' has {several} that other forms lack: a best value is derived only of a "
+            "form with exactly one such size"
         )
     return free[0]
 
@@ -140,8 +140,8 @@ def _costs(
             raise
         if last > MOST_SEARCHED:
             raise Unsupported(
-                f"{reason}; a search finds the best {letter} of at most {MOST_SEARCHED:,} rows, "
-                f"and there are {last:,}: choose a smaller l"
+                f"{reason}; a search for the best {letter} takes at most {MOST_SEARCHED:,} rows, "
+                f"got {last:,}: choose a smaller {'t' if case.phase == 'inference' else 'l'}"
             ) from None
         yield from _searched(case, figure, letter, tried)
         return

@@ -214,8 +214,8 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     path = (reduce(Chain.joined, chains) if chains else Chain(ties=ties)).path(at)
     if path.length.at(at) != most:
         raise Unsupported(
-            f"the span at large sizes is {most}, and the longest chain that was kept has "
-            f"{path.length.at(at)} levels: ask for the span alone"
+            f"the span at large sizes is {most}, but the longest chain found has "
+            f"{path.length.at(at)} operations: ask for the column span"
         )
     return path
 

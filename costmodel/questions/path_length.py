@@ -158,8 +158,8 @@ def _of_parts(shares: Sequence[Share[PathLength]]) -> PathLength:
         if len(found) > 1 and not single:
             named = ", ".join(found.values())
             raise Unsupported(
-                f"layers reach differently far, and a path may go through any of {named}: ask for "
-                "each mixer by itself"
+                f"the layers {named} need different numbers of hops, and a path may go through any "
+                "layer: ask for each mixer by itself"
             )
         most = _longer(most, (single or [*found])[0])
     return PathLength(most)

@@ -292,7 +292,9 @@ def peak(
     """
     phase = phase_name(phase)
     if phase == "inference":
-        raise Unanswered("the memory of one new token is its state and one row: ask for the state")
+        raise Unanswered(
+            "the memory of one new token is the state and one row: ask for the column state"
+        )
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     gradients = Poly()  # of the parameters, which all sequences of a batch share
     for array in system.results(phase) & system.shared_gradients:

@@ -331,7 +331,7 @@ def _read(
         if not chosen and (not own or "weights" in kinds):
             raise Unsupported(
                 f"which entries of {read.ref.array.name} are read depends on the values of "
-                f"{gather.at.array.name}"
+                f"{gather.at.array.name}, so that the traffic has no formula"
             )
         name, variables = _naming(read.ref), variables_in(part.equation, read.over)
         ends = phase != "inference"

@@ -14,7 +14,7 @@ from costmodel.symbolic.polynomial import Poly
 from profiler.modules.described import Described, answers_about, held_rewrites
 
 APART = {
-    "inference": "the memory of one new token is its state and one row: ask for the state",
+    "inference": "the memory of one new token is the state and one row: ask for the column state",
     "backward": "the call begins with the tensors of the forward pass: compare the training step",
 }
 """Phase -> why the derived peak memory of the phase is not compared with the measured peak."""

@@ -323,7 +323,7 @@ def test_the_live_set_leaves_out_what_was_there_before() -> None:
     # one new token's memory is its state, which is no peak
     records = along_l("me", "toeplitz", (5, 7), lambda l: 1.0, phase="inference")
     assert Predictions(one_series(records)).of(LIVE) == (
-        "the memory of one new token is its state and one row: ask for the state"
+        "the memory of one new token is the state and one row: ask for the column state"
     )
 
 

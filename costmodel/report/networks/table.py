@@ -59,7 +59,8 @@ def columns(text: str | None, wanted: Sequence[str]) -> tuple[tuple[str, ...] | 
     found = column_names(text)
     if names := [x for x in found if x in LABELS]:
         raise TableError(
-            f"column '{names[0]}': rows of a network are its parts: ask for the column 'part'"
+            f"'{names[0]}' is no column of a network, whose rows are parts: choose the column "
+            "'part'"
         )
     there = {PHASES.get(stage, stage) for phase in wanted for stage in STAGES.get(phase, (phase,))}
     for name in found:
