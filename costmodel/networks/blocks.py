@@ -336,7 +336,7 @@ class Description:
         *others, last = self.stacks
         if last.sets is not None or any(block.weights for block in last.blocks):
             raise ModelError(
-                f"--replace {old}: the layers share their weights, so that no single layer has "
+                f"--replace {old}: the layers share weights, so that no single layer can have "
                 "another mixer: leave out --replace"
             )
         blocks = [last.blocks[k % len(last.blocks)] for k in range(number)]
@@ -383,8 +383,8 @@ class Description:
         for text, layers in ranges.items():
             if beyond := [layer for layer in layers if not 1 <= layer <= number]:
                 raise ModelError(
-                    f"layers.{text}: there is no layer {beyond[0]}: the network has layers 1 to "
-                    f"{number}"
+                    f"layers.{text}: there is no layer {beyond[0]}, since the network has layers 1 "
+                    f"to {number}"
                 )
         for k in range(number):
             block = last.blocks[k % len(last.blocks)]

@@ -198,8 +198,8 @@ class Choices:
                 ) from None
             if inside := sorted(poly.letters & {*self.widths}):
                 raise ModelError(
-                    f"{self.name}: the width {letter} = {text} names {inside[0]}, a width with a "
-                    f"formula of its own: write that formula in place of {inside[0]}"
+                    f"{self.name}: the width {letter} = {text} names {inside[0]}, which is a "
+                    f"width too: write the formula of {inside[0]} in place of {inside[0]}"
                 )
             found[letter] = poly
         return found

@@ -86,7 +86,8 @@ def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> d
             meaning = use.mixer.letter(letter).meaning
             by = " or ".join(sorted(poly.letters))
             raise SizeError(
-                f"{use.name}: {meaning} {poly} is {value}, no whole number: choose another {by}"
+                f"{use.name}: {meaning} {poly} is {value}: choose another {by}, so that "
+                f"{poly} is a whole number"
             )
         found[letter] = value
     return found

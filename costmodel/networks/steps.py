@@ -57,7 +57,7 @@ def over_steps_at(step: Exact, sizes: Mapping[str, int]) -> int:
         first, number = sizes["p"] + 1, sizes["q"] - 1
         if number > MOST_STEPS:
             raise Unsupported(
-                f"{number:,} steps are too many to add up one by one: give q of {MOST_STEPS + 1:,} "
-                "or less"
+                f"the costs of {number:,} decoding steps have no formula and are too many to add "
+                f"up one by one: give q of {MOST_STEPS + 1:,} or less"
             ) from None
         return sum(step.at({**sizes, "t": t}) for t in range(first, first + number))

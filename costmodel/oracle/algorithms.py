@@ -64,9 +64,10 @@ class Tally:
     def halved(self) -> dict[str, int]:
         """Half of the operations, by class; TransformError if a number is odd."""
         if any(number % 2 for number in self.operations.values()):
+            counts = ", ".join(f"{number} {name}" for name, number in self.operations.items())
             raise TransformError(
-                "a real transform counts half of the operations of a complex transform, which are "
-                f"odd in number, {dict(self.operations)}: choose an even number of points"
+                f"a complex transform of {counts} has no half, which a real transform counts: "
+                "choose an even number of points"
             )
         return {name: number // 2 for name, number in self.operations.items()}
 

@@ -171,8 +171,8 @@ class Places:
             else:
                 names = ", ".join(index.name for index in waiting)
                 raise OracleError(
-                    f"the bounds of indices {names} name each other: bound one of these indices "
-                    "by sizes alone"
+                    f"the bounds of indices {names} depend on each other in a circle: give one of "
+                    "these indices bounds in sizes alone"
                 )
             waiting.remove(index)
             found.append(index)

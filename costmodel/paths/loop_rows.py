@@ -72,8 +72,8 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
         if any(found != [known] for known, found in fresh if found):
             name = parts[0].equation.name
             raise Unsupported(
-                f"{name}: one new token computes only some rows of the recurrence, and depths are "
-                "derived of all rows: ask for phase training"
+                f"{name}: one new token computes only some rows of the recurrence, and the depth "
+                "is derived only for all rows: ask for phase training"
             )
         if not any(found for _, found in fresh):
             return False

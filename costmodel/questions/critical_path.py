@@ -121,7 +121,7 @@ def _most(
 
 
 def _none(node: Node, part: IterationDomain, around: Constraints) -> Work:
-    raise AssertionError(f"{type(node).__name__} has no step: expected a node with one")
+    raise AssertionError(f"{type(node).__name__} executes no operation: expected an operation")
 
 
 WORK: Rules[Callable[..., Work]] = Rules(

@@ -392,7 +392,7 @@ REFUSED = [
         ("ernie4_5_moe", "moe_layer_end_index"), ("lfm2", "block_ffn_dim_multiplier"))),
     ({"model_type": "minimax_m3_vl_text", "sparse_attention_config": {
         "sparse_attention_freq": [0, 1]}}, "some layers have an indexer that chooses keys"),
-    ({"model_type": "recurrent_gemma", "lru_width": 7}, "10 does not divide the 7 channels of"),
+    ({"model_type": "recurrent_gemma", "lru_width": 7}, "heads = 10 does not divide lru_width = 7"),
     ({**LLAMA, "quantization_config": 7}, "'quantization_config' must be an object, got 7"),
     ({"model_type": "mllama", "vision_config": 7}, "'vision_config' must be an object, got 7"),
     ({**LLAMA, "torch_dtype": "banana"}, "torch_dtype = 'banana' is unknown: expected float64, fl"),
@@ -418,7 +418,7 @@ REFUSED = [
         "full_attn_layers": full, "kda_layers": kda}}, sentence) for full, kda, sentence in (
         ([3], [1, 2, 3], "layer 3 is in full_attn_layers and in kda_layers: write each layer"),
         ([3], [1], "layer 2 is in neither full_attn_layers nor kda_layers"),
-        ([2], [0, 1], "kda_layers has layer 0: layers have numbers from 1 to 3"),
+        ([2], [0, 1], "kda_layers has layer 0: expected layers from 1 to 3"),
         ([3], None, "'kda_layers' must list layers by number, from 1 on, got None"),
     )),
     *(({"model_type": "gpt_neo", "attention_types": types}, "must say global or local for "

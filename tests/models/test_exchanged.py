@@ -56,7 +56,7 @@ def test_equal_mixers_change_nothing() -> None:
 
 def test_layers_that_share_their_weights_are_not_exchanged_one_by_one(tmp_path: Path) -> None:
     described = read(tmp_path, {"model_type": "albert"}).described
-    with pytest.raises(ModelError, match="the layers share their weights, so that no single"):
+    with pytest.raises(ModelError, match="the layers share weights, so that no single"):
         networks.exchanged(described, "self-attention=fnet", "2", 12)
 
 

@@ -221,7 +221,10 @@ def test_layers_are_recomputed_by_number() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--train layers.4.attn", "layers.4: there is no layer 4: the network has layers 1 to 3"),
+        (
+            "--train layers.4.attn",
+            "layers.4: there is no layer 4, since the network has layers 1 to 3",
+        ),
         ("--train layers.3-2.attn", "--train '3-2': expected numbers of layers from 1 on,"),
         ("--recompute layers.0", "--recompute '0': expected numbers of layers from 1 on,"),
         ("--recompute layers.2.attn", "--recompute 'layers.2.attn': expected one of none, layers,"),

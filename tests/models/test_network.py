@@ -373,7 +373,7 @@ def test_sizes_that_do_not_fit() -> None:
     with pytest.raises(SizeError, match="embedding: no value for size u"):
         net.fit({"l": 4, "d": 4, "n": 2, "L": 1})
     odd = network(NETWORKS["encoder"])
-    with pytest.raises(SizeError, match="5/2, no whole number: choose another f"):
+    with pytest.raises(SizeError, match="is 5/2: choose another f, so that"):
         odd.fit({**SMALL, "f": 5})
     with pytest.raises(SizeError, match="unknown size 'x'"):
         net.parameters().at(x=3)

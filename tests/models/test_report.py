@@ -309,7 +309,7 @@ REFUSED = [
     ("bert-base --head classes --kind x", "model has no option --kind"),
     ("gpt-2 --mixer self-attention+cross", "reads a second sequence, and a layer has only one"),
     ("transformer-base --cross she", "she reads no second sequence, and --cross needs a"),
-    ("gpt-2 --cross she", "--cross is about an encoder beside a decoder, which this network has"),
+    ("gpt-2 --cross she", "--cross is about an encoder beside a decoder, which this network lacks"),
     ("bert-base --encoder-mixer she", "--encoder-mixer is about an encoder beside a decoder"),
     ("gpt-2 --no-ffn --activation relu", "--activation is about feed-forward sublayers"),
     ("gpt-2 --head none --loss", "--loss is about a head"),

@@ -290,9 +290,7 @@ def _kimi(c: Configuration, k: int, number: int) -> str:
             raise c.refused(f"'{name}' must list layers by number, from 1 on, got {listed!r}")
         for layer in listed:
             if layer not in range(1, number + 1):
-                raise c.refused(
-                    f"{name} has layer {layer!r}: layers have numbers from 1 to {number}"
-                )
+                raise c.refused(f"{name} has layer {layer!r}: expected layers from 1 to {number}")
     places = [name for name, listed in lists.items() if k + 1 in listed]
     if len(places) != 1:
         where = " and in ".join(places) or "neither full_attn_layers nor kda_layers"
@@ -308,9 +306,7 @@ def _rg_lru(c: Configuration) -> Use:
     n = c.size("num_attention_heads")
     width = c.size_or_none("lru_width") or c.size("hidden_size")
     if width % n:
-        raise c.refused(
-            f"num_attention_heads = {n} does not divide the {width} channels of lru_width"
-        )
+        raise c.refused(f"num_attention_heads = {n} does not divide lru_width = {width}")
     return mixer("rg-lru", (), n=n, h=width // n, k=c.size("conv1d_width"))
 
 
