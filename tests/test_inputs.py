@@ -89,5 +89,5 @@ def test_inputs_are_over_the_same_tokens() -> None:
     m = Mixer("shorter")
     l, d, e = m.sizes("l d e")
     m.input("x", l, d)
-    with pytest.raises(EquationError, match="z of shorter has e rows and x has l: inputs have"):
+    with pytest.raises(EquationError, match="z of shorter has e rows, and input x has l: give"):
         m.input("z", e, d)

@@ -222,7 +222,7 @@ def _ragged(f: Form, A: Any, B: Any) -> None:
         (_longer, "S: the left side of a scan over w needs one other index with the range of w"),
         (_no_entry, "define it as an array first"),
         (_wider, "scan adds x, which does not name the index w"),
-        (_ragged, "S: each row of a scan has the same columns, and the range of c names the row i"),
+        (_ragged, "S: the range of column c names the row i, but all rows of a scan have the same"),
     ],
 )
 def test_a_wrong_scan_is_refused_in_one_sentence(write: Wrong, said: str) -> None:

@@ -392,7 +392,7 @@ def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
     if isinstance(node, BinaryOperation):
         return leading(_growths_of_binary(node, sizes), sizes)
     raise NoGrowth(
-        "O(...) holds a sum over an index, whose growth is not derived: write its leading terms"
+        "the growth of a sum over an index in O(...) is not derived: write its leading terms"
     )
 
 
@@ -417,7 +417,7 @@ def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth
     if node.op == "/" and len(right) == 1:
         return [a / right[0] for a in left]
     what = "a division by a sum" if node.op == "/" else "a difference"
-    raise NoGrowth(f"O(...) holds {what}, whose growth is not derived: write its leading terms")
+    raise NoGrowth(f"the growth of {what} in O(...) is not derived: write its leading terms")
 
 
 def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
@@ -455,4 +455,4 @@ def _growths_of_call(
         return [one / below[0] for one in above]
     if name in ("floor", "ceil", "Max"):
         return [one for part in inside for one in part]
-    raise NoGrowth(f"O(...) holds {name}, whose growth is not derived: write its leading terms")
+    raise NoGrowth(f"the growth of {name} in O(...) is not derived: write its leading terms")

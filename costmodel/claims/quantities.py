@@ -343,7 +343,7 @@ def _network(changed: Changed) -> Network:
     model, mixer, given = changed
     if model.endswith(".json"):
         if mixer:
-            raise ValueError(f"the mixers of {model} are those of the configuration: leave out "
+            raise ValueError(f"{model} says which mixers the network has: leave out "
                              f"'mixer'")  # fmt: skip
         return network(described(None, Path(model), {}), **dict(given))
     return network_of(model, sizes=dict(given), **({"mixers": (mixer,)} if mixer else {}))

@@ -561,8 +561,8 @@ class Mixer:
                                 f"letter, such as P")  # fmt: skip
         if letter in FIXED:
             raise EquationError(
-                f"{self.name} gives size '{letter}' a meaning: {letter} is "
-                f"{LETTERS[letter].meaning} in every mixer; take another letter"
+                f"{self.name} declares size '{letter}' with its own meaning, but {letter} is "
+                f"{LETTERS[letter].meaning} in every mixer: take another letter"
             )
         if default < 1:
             raise EquationError(f"{self.name}: the default of size {letter} must be at least 1, "
@@ -1074,8 +1074,8 @@ def _check_bound(equation: Equation) -> None:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):
             raise EquationError(
                 f"{equation.name}: the range of {index.name} names {atom_name(name)}, which the "
-                f"left side lacks: put {atom_name(name)} there too, as (q - 1)*C + e, row e of "
-                "chunk q, has q"
+                f"left side lacks: put {atom_name(name)} there too, as in y[(q - 1)*C + e] = ..., "
+                "row e of chunk q"
             )
     _check_beside(equation, equation.indices)
     around: tuple[Index, ...] = ()
@@ -1137,8 +1137,8 @@ def _check_scanned(equation: Equation) -> None:
     for column in equation.indices:
         if column is not number and number.atom in _letters_of_bounds(column):
             raise EquationError(
-                f"{equation.name}: each row of a scan has the same columns, and the range of "
-                f"{column.name} names the row {number.name}: bound {column.name} without "
+                f"{equation.name}: the range of column {column.name} names the row {number.name}, "
+                f"but all rows of a scan have the same columns: bound {column.name} without "
                 f"{number.name}"
             )
 

@@ -135,8 +135,8 @@ def described(
     """
     if (name is None) == (config is None):
         raise ModelError(
-            "give the name of a network (`costmodel model --list` shows them all), or --hf "
-            "config.json: one of the two"
+            "give one of two: the name of a network, from the list of `costmodel model --list`, or "
+            "--hf config.json"
         )
     if ignored and config is None:
         raise ModelError(
@@ -152,8 +152,8 @@ def described(
         return replace(made, model_type=kind, quantised=method)
     if typed := [choice for choice, value in changes.items() if value is not None]:
         raise ModelError(
-            f"{found.name}: its blocks are read from the configuration, and have no choice "
-            f"'{typed[0]}': change the configuration"
+            f"{found.name} is read from its configuration and takes no choice '{typed[0]}': change "
+            "the configuration"
         )
     return replace(found, quantised=method)
 

@@ -101,7 +101,7 @@ def join_of(question: Callable[[Answers], T]) -> Join[T]:
     if question not in JOINS:
         name = question.__name__.strip("_").replace("_", " ")
         raise Unanswered(
-            f"{name}: derived for one mixer alone, not for a network: ask for each of its mixers"
+            f"{name} is derived for a mixer, not for a network: ask for each mixer of the network"
         )
     return JOINS[question]
 

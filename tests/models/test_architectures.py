@@ -736,7 +736,7 @@ def test_a_field_that_is_ignored_is_left_out(tmp_path: Path) -> None:
     nested = {"model_type": "mistral3", "text_config": {**LLAMA, "rope_scaling": {"odd": 3}}}
     assert read(tmp_path, nested, ("odd", "vocab_size")).parameters().at() < 8e9
     choices = CliRunner().invoke(app, ["model", "--hf", written(tmp_path, LLAMA), "--ffn"])
-    assert "have no choice 'ffn': change the configuration" in str(choices.exception)
+    assert "takes no choice 'ffn': change the configuration" in str(choices.exception)
 
 
 def test_every_phase_of_a_read_model_has_its_costs(tmp_path: Path) -> None:

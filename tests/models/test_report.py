@@ -289,8 +289,8 @@ def test_a_part_whose_positions_end_is_its_own_dash(
 
 
 REFUSED = [
-    ("", "give the name of a network"),
-    ("gpt-2 --hf x.json", "one of the two"),
+    ("", "give one of two: the name of a network"),
+    ("gpt-2 --hf x.json", "give one of two"),
     ("gpt2", "unknown network 'gpt2'; did you mean 'gpt-2'?"),
     ("--hf nowhere.json", "nowhere.json is not a readable configuration"),
     ("gpt-2 --norm after", "norm 'after' is unknown"),
