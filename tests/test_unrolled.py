@@ -48,7 +48,7 @@ def searched(asked: Case, steps: bool) -> int:
 
 
 UNSEARCHED = (
-    "which entry over ",
+    "the depth of the gradient of a maximum over ",
     "the tightest bound of an index depends on the sizes: ",
     "A.max: the gradient of a maximum over several ranges is not derived",
     "the depth is not monotone in index p",

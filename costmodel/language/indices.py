@@ -238,8 +238,8 @@ def outer_first(indices: Sequence[Index]) -> list[Index]:
         ]
         if not ready:
             raise EquationError(
-                f"the bounds of indices {', '.join(i.name for i in waiting)} name each other: "
-                "bound one of these indices by sizes alone"
+                f"the bounds of indices {', '.join(i.name for i in waiting)} depend on each other "
+                "in a circle: give one of these indices bounds in sizes alone"
             )
         ordered.append(ready[0])
         waiting.remove(ready[0])

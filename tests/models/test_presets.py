@@ -140,7 +140,7 @@ BAD = [
     ({**GOOD, "models": [{"name": "a", "widths": {"D": "4*d"}}]}, "unknown size 'D' in widths"),
     (
         {**GOOD, "models": [{"name": "a", "widths": {"f": "4*f"}}]},
-        "names f, a width with a formula",
+        "names f, which is a width too",
     ),
     ({**GOOD, "models": [{"name": "a", "head": "classes"}]}, "a classifier (head classes) stands"),
 ]

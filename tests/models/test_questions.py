@@ -417,7 +417,7 @@ def test_columns_are_those_of_a_table_of_mixers(capsys: pytest.CaptureFixture[st
 
 
 REFUSED = [
-    ("gpt-2 --columns mixer", "rows of a network are its parts"),
+    ("gpt-2 --columns mixer", "'mixer' is no column of a network"),
     ("gpt-2 --columns state --phase training", "exists in inference only: choose another --phase"),
     ("gpt-2 --columns spam", "unknown column 'spam'"),
     ("gpt-2 --columns ,", "no column is named"),

@@ -166,7 +166,7 @@ def test_layers_in_turn_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["sizes"]["L"] for row in sweep] == [1, 2, 3]
     for options in ("--symbolic", "--L L"):
         said = refused(f"chen-v1 --mixer she,self-attention {options}", capsys)
-        assert "its layers differ (she, self-attention in turn)" in said and "give --L" in said
+        assert "has layers of she, self-attention in turn" in said and "such as --L 12" in said
 
 
 def test_options_change_the_choices(capsys: pytest.CaptureFixture[str]) -> None:

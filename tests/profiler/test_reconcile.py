@@ -557,7 +557,7 @@ def test_an_operation_put_in_surfaces_in_its_gradient(
 
 def test_what_one_new_token_holds_is_its_state() -> None:
     token = reconciled("me", implementations("me")["toeplitz"], SIZES[1], "inference")
-    assert "the memory of one new token is its state" in token.memory["peak"].reason
+    assert "the memory of one new token is the state" in token.memory["peak"].reason
 
 
 def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
