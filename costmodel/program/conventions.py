@@ -264,7 +264,7 @@ class Convention:
             parts.append("no maximum is subtracted in softmax")
         masked = [REWRITES[name] for name in self.rewrites if computes_masked([name])]
         parts += masked or ["masked pairs are not computed"]
-        others = ("mask=add", "norm=rsqrt", *OF_ALGORITHMS, "zero-state", *OF_GRADIENTS)
+        others = ("mask=add", "norm=rsqrt", *OF_ALGORITHMS, "cut-rows", "zero-state", *OF_GRADIENTS)
         parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
 
@@ -428,6 +428,9 @@ _NAMED: Mapping[str, str] = {
         "a scan combines pairs up and down a tree, about 2P times with P: l rounded up to a power "
         "of two, not in rounds of all rows"
     ),
+    "cut-rows": (
+        "a short convolution computes k - 1 rows behind the sequence, too, which are cut off"
+    ),
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
 
@@ -459,7 +462,7 @@ OF_ALGORITHMS = ("sort=merge", "scan=brent-kung")
 PADDINGS = ("padded", "padded-rows")
 
 
-OF_SEQUENCES = ("dense", "mask=add", *PADDINGS)
+OF_SEQUENCES = ("dense", "mask=add", "cut-rows", *PADDINGS)
 """Rewrites of sums over whole sequences, which a step for one new token does not execute."""
 
 

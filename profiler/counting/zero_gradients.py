@@ -12,6 +12,7 @@ ordinary numbers, and so are all results of a forward pass that runs again in th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import torch
@@ -297,6 +298,36 @@ def masked_product(call: Call) -> MaskedCount:
     return product_of(left, right) * int(terms.sum()) + adds, terms > 0
 
 
+def masked_convolution(call: Call) -> MaskedCount:
+    """(operations, mask) of the gradients of a plain convolution, at the entries of the result that
+    hold a gradient: the convolution may have computed rows that were cut off. The mask is that of
+    the input's gradient; a transposed convolution counts in full."""
+    grad, x, weight = (call.tensor(name) for name in ("grad_output", "input", "weight"))
+    given, mask = call.arguments, mask_of(grad)
+    if given["transposed"] or not weight.numel():
+        return operations_of(call) or NOTHING, torch.ones(x.shape, dtype=torch.bool)
+    around = [size + 2 * pad for size, pad in zip(x.shape[2:], given["padding"], strict=True)]
+    ones = [
+        torch.ones(shape, dtype=torch.float64) for shape in ((*x.shape[:2], *around), weight.shape)
+    ]
+    terms = torch.ops.aten.convolution_backward(
+        mask.to(torch.float64), *ones, None, given["stride"], [0] * len(around),
+        given["dilation"], False, given["output_padding"], given["groups"], [True, False, False],
+    )[0]  # fmt: skip
+    taps = prod(weight.shape[1:])
+    channels = int(mask.transpose(0, 1).flatten(1).any(1).count_nonzero())
+    held = int(mask.count_nonzero())
+    sums = (int((terms > 0).count_nonzero()), channels * taps)
+    counts = NOTHING
+    for wanted, number in zip(given["output_mask"], sums, strict=False):
+        if wanted:
+            counts += Operations(mul=held * taps, add=held * taps - number)
+    if given["output_mask"][2]:
+        counts += Operations(add=held - channels)
+    inside = [slice(pad, pad + n) for pad, n in zip(given["padding"], x.shape[2:], strict=True)]
+    return counts, terms[:, :, *inside] > 0
+
+
 COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
     **dict.fromkeys(("mul", "div", "neg", "_to_copy"), both_hold),
     **dict.fromkeys(("add", "sub"), either_holds),
@@ -305,6 +336,7 @@ COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
     "scatter": where_scattered,
     "sum": masked_sum,
     "cumsum": masked_running_sum,
+    "convolution_backward": masked_convolution,
     "mm": masked_product,
     "bmm": masked_product,
 }

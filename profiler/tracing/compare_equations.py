@@ -23,12 +23,12 @@ from fractions import Fraction
 from itertools import combinations
 
 from costmodel.errors import Unanswered, UnknownMixer, Unsupported
-from costmodel.language.equations import Mixer
-from costmodel.language.macros.norms import normalises
+from costmodel.language.equations import Form, Mixer
 from costmodel.language.options import joined
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.chosen_sizes import letters_of
 from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, REWRITES
+from costmodel.program.lowering import effective
 from costmodel.questions.count import count
 from costmodel.questions.subject import Training
 from costmodel.symbolic.constraints import (
@@ -353,8 +353,11 @@ def closest_switches(
     """
     if phase == "backward":
         return switches_of_backward(mixer, trace, traced)
-    named = forms_with_sizes_of(trace, mixer)
-    choices = [(form, rewrites) for form in named for rewrites in forward_rewrite_sets(mixer)]
+    choices = [
+        (form, rewrites)
+        for form in forms_with_sizes_of(trace, mixer)
+        for rewrites in forward_rewrite_sets(mixer.forms[form])
+    ]
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (mixer.default_form, ())
     undecided: ByCases | None = None
@@ -464,12 +467,11 @@ def with_gradient_rewrites(
     return rewrites
 
 
-def forward_rewrite_sets(mixer: Mixer) -> Iterator[tuple[str, ...]]:
-    """Yield every compatible set of rewrites of a forward pass, small sets first: at most one
-    `scale=`, and `norm=rsqrt` only for a mixer with a norm."""
-    without = [*OF_GRADIENTS]
-    without += [] if any(map(normalises, mixer.forms.values())) else ["norm=rsqrt"]
-    names = [name for name in REWRITES if name not in without]
+def forward_rewrite_sets(form: Form) -> Iterator[tuple[str, ...]]:
+    """Yield every compatible set of the rewrites of a forward pass that change an equation of a
+    form, small sets first: at most one `scale=`."""
+    changing = effective(form)
+    names = [name for name in REWRITES if name in changing]
     for number in range(len(names) + 1):
         for chosen in combinations(names, number):
             if sum(name.startswith("scale=") for name in chosen) <= 1:

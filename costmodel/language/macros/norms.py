@@ -18,7 +18,7 @@ from typing import Any
 
 from costmodel.errors import EquationError
 from costmodel.language.arguments import checked
-from costmodel.language.equations import Equation, Form
+from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
     Macro,
@@ -228,12 +228,6 @@ def _divided(
         value = above / length
     value = value if operands.gain is None else value * operands.gain
     return parts.finish(value if operands.bias is None else value + operands.bias)
-
-
-def normalises(form: Form) -> bool:
-    """Whether an equation of a form is a norm."""
-    values = (equation.value for equation in form.equations)
-    return any(isinstance(value, Composite) and value.name in MACROS for value in values)
 
 
 MACROS: Mapping[str, Macro] = {

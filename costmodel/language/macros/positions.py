@@ -9,8 +9,7 @@ rotates pairs of channels by angles of the position. Each is a whole right-hand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from costmodel.errors import EquationError
@@ -52,7 +51,9 @@ def short_convolution(
 
     Tap s weighs the row s-1 back, so weight[1] is the last tap of torch.nn.functional.conv1d, with
     k-1 zeros of padding in front and one group per channel. A tap before row 1 has no term. Counted
-    for each entry of row i, with R = min(k, i): R mul, R-1 add; then 1 add (bias).
+    for each entry of row i, with R = min(k, i): R mul, R-1 add; then 1 add (bias). The rewrite
+    `cut-rows` computes k-1 further rows behind the last row l, as torch.nn.Conv1d with padding=k-1
+    does: row l+r has the taps r+1 to min(k, l+r).
 
     Args:
         x: an entry of the rows, at row `along`.
@@ -76,18 +77,30 @@ def short_convolution(
     return Composite(name, Convolved(rows, tap, offset, along), (taps,))
 
 
-def _short_convolution(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equation that replaces `equation`, whose right side is a short convolution: a sum over
+def _short_convolution(
+    equation: Equation, composite: Composite, rewrites: Sequence[str]
+) -> list[Equation]:
+    """The equations that replace `equation`, whose right side is a short convolution: a sum over
     taps s of weight s times row i - s + 1. The taps run over 1..min(k, i), so that the row exists
-    for each tap."""
+    for each tap. Under the rewrite `cut-rows` an array `cut`, which no equation reads, has the rows
+    l + 1 to l + k - 1."""
     operands = composite.body
     assert isinstance(operands, Convolved)
     (taps,), along = composite.over, operands.along
-    seen = Index(f"{taps.name}_{along.name}'", (ONE,), (*taps.upper, along.as_poly()))
-    row = moved(operands.x, along, along - seen + 1)
-    value = sum_(row * moved(operands.weight, taps, seen.as_poly()), over=seen)
-    value = value if operands.bias is None else value + operands.bias
-    return [replace(equation, value=value)]
+
+    def row(at: Poly, *lower: Poly) -> Node:
+        """The convolution at the row `at`, by the taps from 1 or from another lower bound on."""
+        seen = Index(f"{taps.name}_{along.name}'", (ONE, *lower), (*taps.upper, at))
+        before = moved(operands.x, along, at - seen + 1)
+        value = sum_(before * moved(operands.weight, taps, seen.as_poly()), over=seen)
+        return value if operands.bias is None else value + operands.bias
+
+    behind = Index(f"{along.name}_{taps.name}'", (ONE,), (taps.upper[0] - 1,))
+    parts = Parts(equation, behind)
+    if "cut-rows" in rewrites:
+        places = [*parts.places(along), (behind.as_poly(), behind.upper[0])]
+        parts.add(parts.array("cut", places), row(along.upper[0] + behind, behind + ONE))
+    return parts.finish(row(along.as_poly()))
 
 
 @record
@@ -192,6 +205,8 @@ LAYOUTS: Mapping[str, Callable[[Parts, Ref, Ref, Index, Index], None]] = {
 
 
 MACROS: Mapping[str, Macro] = {
-    "short_convolution": Macro(under_any(_short_convolution), latex=r"\mathrm{ShortConv}"),
+    "short_convolution": Macro(
+        _short_convolution, rewrites=("cut-rows",), latex=r"\mathrm{ShortConv}"
+    ),
     "rotary": Macro(under_any(_rotary), latex=r"\mathrm{RoPE}"),
 }
