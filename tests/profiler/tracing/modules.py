@@ -132,6 +132,19 @@ class Chunked(nn.Module):
         return scores
 
 
+class CutConvolution(nn.Module):
+    """A convolution of k taps over rows of zeros on both sides, of which the last k - 1 are cut
+    off, with a bias."""
+
+    def __init__(self, d: int, k: int) -> None:
+        super().__init__()
+        self.inner = nn.Conv1d(d, d, k, groups=d, padding=k - 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inner(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)
+        return F.silu(y)
+
+
 class LongConvolution(nn.Module):
     """A convolution as long as the sequence, by transforms of a padded length."""
 

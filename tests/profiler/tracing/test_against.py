@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel import Mixer
+from costmodel.language.macros.positions import short_convolution
 from costmodel.symbolic.polynomial import Poly
 from profiler import tracing
 from profiler.mixers.extractor import SheDirect
@@ -24,7 +25,7 @@ from profiler.tracing.meta_run.target import TraceError, listed_sizes
 from profiler.tracing.report import data, document
 from profiler.tracing.result import Break, ZeroArithmetic
 from tests.printing import printed
-from tests.profiler.tracing.modules import traced
+from tests.profiler.tracing.modules import CutConvolution, traced
 from tests.profiler.tracing.test_trace import formula
 from tests.typed import refused
 
@@ -133,6 +134,28 @@ def test_a_product_beside_the_zeros_stays_unexplained() -> None:
     assert [cause.name for cause in found.causes] == ["zeros"]
     # y * y hands its gradient on twice, and adds both up
     assert found.unexplained == {"mul": formula("10*d"), "add": formula("5*d")}
+
+
+def test_rows_that_a_convolution_cuts_off_are_named() -> None:
+    """Three rows behind the sequence, of four taps and a bias each; their gradients are zeros."""
+    m = Mixer("convolved")
+    l, d, k = m.sizes("l d k")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    w, c = m.parameter("w", k, d), m.parameter("c", d)
+    with m.form("direct") as f:
+        i, b, s = f.index("i", 1, l), f.index("b", 1, d), f.index("s", 1, k)
+        u = f.array("u", l, d)
+        u[i, b] = short_convolution(x[i, b], w[s, b], along=i, taps=s, bias=c[b])
+        y[i, b] = cm.function("silu", u[i, b])
+    forward, *_, backward = compare_passes(traced(CutConvolution, "l", "d=2,k=4"), m)[:4]
+    assert forward.explained and [cause.name for cause in forward.causes] == ["dense", "cut-rows"]
+    rows, taps = 3 * 2, 4
+    assert forward.causes[1].counts == {"mul": Poly.of(rows * taps), "add": Poly.of(rows * taps)}
+    assert backward.explained
+    assert [cause.name for cause in backward.causes] == ["dense", "padded", "zeros"]
+    # for the gradients of rows and taps each; the bias adds its rows up, too
+    zeros = {"mul": 2 * rows * taps, "add": 2 * rows * taps}
+    assert backward.causes[2].counts == {name: Poly.of(n) for name, n in zeros.items()}
 
 
 def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
