@@ -719,7 +719,7 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
     try:
         return sizes[atom]
     except KeyError:
-        raise SizeError(f"no value for size {atom_name(atom)}") from None
+        raise SizeError(f"no value for size {atom_name(atom)}: give it a number") from None
 
 
 def _function_value(atom: Fn, sizes: Mapping[str, int]) -> int:

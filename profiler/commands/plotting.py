@@ -118,7 +118,7 @@ def plot(
     from profiler.sweep.recorded import recorded
 
     if output is None:
-        raise UsageError("plot draws into a file: name one, such as -o figure.svg")
+        raise UsageError("plot needs a file for the figure: name one, such as -o figure.svg")
     chosen(output.suffix.lower().lstrip("."), "the end of the file's name", FORMATS)
     refuse_existing(output, force)
     wide = inches(width)

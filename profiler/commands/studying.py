@@ -90,7 +90,7 @@ def study(
         written(found, source, page, force, context)
         return
     if output is None:
-        raise UsageError("study writes each record at once: name a file, -o FILE.jsonl")
+        raise UsageError("study needs a file for its records: name one, -o FILE.jsonl")
     kind = device_name(device).partition(":")[0]
     asked = Manner(
         kind,

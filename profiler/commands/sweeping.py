@@ -84,7 +84,7 @@ def sweep(
         printed_plan(asked, manner, format_, context)
         return
     if asked.output is None:
-        raise UsageError("sweep writes each record at once: name a file, -o FILE.jsonl")
+        raise UsageError("sweep needs a file for its records: name one, -o FILE.jsonl")
     from profiler.sweep.results import Results
 
     results = Results(asked.output, mixed=allow_mixed)
@@ -240,7 +240,7 @@ def merge(
     from profiler.sweep.merge import merged
 
     if output is None:
-        raise UsageError("merge writes a file: name one, -o FILE.jsonl")
+        raise UsageError("merge needs a file for the records: name one, -o FILE.jsonl")
     no_source(output, files)
     data, number, problems = merged(files, mixed=allow_mixed, tell=complain)
     told(problems)

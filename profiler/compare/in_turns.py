@@ -76,8 +76,8 @@ def candidates(plan: Plan) -> dict[str, Request]:
     several = [letter for letter, values in plan.given.items() if len(values) > 1]
     if several:
         raise MeasureError(
-            f"compare takes one value of each size, and --{several[0]} has several: costmodel "
-            f"sweep measures grids, and compare A.jsonl B.jsonl compares them point by point"
+            f"compare takes one value of each size, and --{several[0]} has several: measure two "
+            "files with costmodel sweep, and compare the files"
         )
     found = requests(plan)
     if len(found) < 2:
@@ -285,7 +285,7 @@ class Run:
     def memory_and_energies(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
         """Measure memory and energy, and return a dict: candidate -> its peak memory; and the
         energies of all candidates. Each is the reason why there is none if the user interrupted."""
-        stopped = Unavailable("the comparison was interrupted before")
+        stopped = Unavailable("the comparison was interrupted before the energy was measured")
         if not self.interrupted:
             try:
                 return self.memory(), self.energies()
@@ -411,7 +411,9 @@ def record(
     if isinstance(energies, Unavailable):
         joules = energies
     else:
-        joules = energies.readings.get(name) or Unavailable("the candidate failed before")
+        joules = energies.readings.get(name) or Unavailable(
+            "the module failed in an earlier measurement"
+        )
     readings, reasons = divide(
         {
             "latency": made.works[name].noted(latency),

@@ -84,7 +84,7 @@ class State:
         for array in self.arrays.values():
             return array.shape
         raise ValueError(
-            "State({}) holds no array, so that it has neither a batch nor a capacity: name the "
+            "State({}) holds no array, from whose shape batch and capacity are read: give the "
             "arrays that later tokens read"
         )
 

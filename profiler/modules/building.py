@@ -74,8 +74,8 @@ def _construct(
     ]
     if "h" in sizes and "h" not in taken and not takes_all:
         raise ValueError(
-            f"{implementation.mixer} {implementation.name} takes no head width h: its heads are "
-            f"d/n wide: leave out h"
+            f"{implementation.mixer} {implementation.name} takes no head width h, since its heads "
+            "are d/n wide: leave out h"
         )
     if missing:
         raise ValueError(

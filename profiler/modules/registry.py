@@ -161,7 +161,7 @@ def implementation(
     ):  # fmt: skip
         if isinstance(given, str):
             raise ValueError(
-                f"{mixer}: {option}={given!r} is one text: expected a tuple of names, such as "
+                f"{mixer}: {option}={given!r} is one string: expected a tuple of names, such as "
                 f"{option}=({given!r},)"
             )
     for rewrite in (*rewrites, *(step_rewrites or ())):

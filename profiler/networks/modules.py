@@ -58,7 +58,9 @@ class TwinError(ValueError):
 def no_module(use: Use) -> TwinError:
     """The error for a part that no function here computes, and no module of a mixer."""
     known = ", ".join(COMPUTED)
-    return TwinError(f"{use.name}: no module of a part is '{use.mixer.name}', but of {known}")
+    return TwinError(
+        f"{use.name}: no module computes the part '{use.mixer.name}': expected one of {known}"
+    )
 
 
 class Part(nn.Module):

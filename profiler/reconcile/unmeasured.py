@@ -148,8 +148,8 @@ def executing(case: Case) -> list[Implementation]:
         raise MeasureError(f"{case.mixer.name} {candidates[0].name}: {why or STEPLESS}")
     name, form = next(iter(others.items()))
     raise MeasureError(
-        f"no module executes the form {case.form} here: the module {name} executes {form}: choose "
-        f"--form {form}"
+        f"no module executes the form {case.form} here, and the module {name} executes {form}: "
+        f"choose --form {form}"
     )
 
 

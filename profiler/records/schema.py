@@ -399,7 +399,8 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
     raise RecordError(
-        f"{where}: JSON has no {type(value).__name__}: expected a text, a number, a list or a table"
+        f"{where}: JSON has no {type(value).__name__}: expected a string, a number, a list or an "
+        "object"
     )
 
 

@@ -66,7 +66,7 @@ def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[
         raise ValueError(f"expected at least two sets of inputs to rotate, got {len(sets)}")
     if len({tuple(map(input_layout, arguments)) for arguments in sets}) > 1:
         raise ValueError(
-            "the sets of inputs have different shapes or types: give all sets those of the first"
+            "the sets of inputs have different shapes or types: give each set those of the first"
         )
     ring = cycle([tuple(arguments) for arguments in sets])
     return lambda: fn(*next(ring))

@@ -231,4 +231,6 @@ def joules(energies: PairedEnergy | Unavailable, name: str) -> Measured:
     """The energy of a step of one network, or the reason for its absence."""
     if isinstance(energies, Unavailable):
         return energies
-    return energies.readings.get(name) or Unavailable("the network failed before")
+    return energies.readings.get(name) or Unavailable(
+        "the network failed in an earlier measurement"
+    )

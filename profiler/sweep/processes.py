@@ -151,4 +151,4 @@ def unpacked(answer: Mapping[str, Any]) -> Measurement | Failure:
     try:
         return Measurement.from_json(answer["found"])
     except RecordError as error:
-        return Failure(FAULT, f"what was measured is no record: {error}")
+        return Failure(FAULT, f"the measuring process sent no valid record: {error}")

@@ -100,7 +100,7 @@ def reach(address: str) -> None:
     if place is None:
         return
     if not 0 < int(place["port"]) < 2**16:
-        raise ValueError(f"{place['port']} is no port: expected 1..65535")
+        raise ValueError(f"{place['port']} is no port: expected 1 to 65535")
     try:
         socket.create_connection((place["host"], int(place["port"])), REACHED_S).close()
     except OSError as error:

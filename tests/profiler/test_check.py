@@ -442,7 +442,7 @@ def test_a_state_without_arrays_counts_tokens_and_has_no_capacity() -> None:
     state.append()
     assert (state.position, state.elements) == (1, 0)
     for asked in ("batch", "capacity"):
-        with pytest.raises(ValueError, match="holds no array, so that it has neither"):
+        with pytest.raises(ValueError, match="holds no array, from whose shape"):
             getattr(state, asked)
 
 

@@ -253,7 +253,7 @@ def test_declared_paddings_hold_in_every_phase(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["rewrites", "step_rewrites", "options"])
 def test_one_text_in_place_of_a_tuple_of_names_is_refused(option: str) -> None:
-    with pytest.raises(ValueError, match=rf"{option}='padded' is one text: expected a tuple of"):
+    with pytest.raises(ValueError, match=rf"{option}='padded' is one string: expected a tuple of"):
         implementation("window", **{option: "padded"})  # type: ignore[arg-type]  # the mistake
 
 

@@ -851,7 +851,7 @@ def test_the_command_lists_and_writes_a_page(
     ("typed", "said"),
     [
         (["nobody"], "no study 'nobody'"),
-        (["extractors"], "name a file, -o FILE.jsonl"),
+        (["extractors"], "name one, -o FILE.jsonl"),
         (["extractors", "--from", "a.jsonl", "--rounds", "2"], "leave out --rounds"),
         (["thesis-training", "--device", "cpu", "-o", "x.jsonl", "--shard", "1/2"], "--shard"),
         (["thesis-training", "-o", "x.jsonl", "--energy-trials", "3"], "expected an even number"),

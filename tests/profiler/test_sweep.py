@@ -281,7 +281,7 @@ def test_a_plan_is_printed_and_nothing_is_measured(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--l", "2"), "sweep writes each record at once: name a file, -o FILE.jsonl"),
+        (("--l", "2"), "sweep needs a file for its records: name one, -o FILE.jsonl"),
         (("--l", "2", "--plan", "--shard", "0/4"), "expected i/n, the i-th of n parts"),
         (("--l", "2", "--plan", "--format", "pdf"), ", ".join(formats("rows", "data"))),
         (("--l", "2", "--plan", "--impl", "none"), "no implementation 'none'"),

@@ -236,5 +236,5 @@ def test_a_mixer_that_is_not_there_is_refused_not_fatal() -> None:
 def test_a_record_that_no_file_would_give_back_is_a_fault() -> None:
     answer = {"found": record_of(request()).to_json() | {"sizes": {"l": 0}}}
     assert unpacked(answer) == Failure(
-        FAULT, "what was measured is no record: sizes.l: expected `int` >= 1"
+        FAULT, "the measuring process sent no valid record: sizes.l: expected `int` >= 1"
     )

@@ -110,7 +110,7 @@ def test_the_table_of_each_phase_says_what_is_predicted() -> None:
             "she",
             "training",
             {"impl": "fft", "form": "direct"},
-            "no module executes the form direct here: the module fft executes",
+            "no module executes the form direct here, and the module fft executes",
         ),
         ("she", "training", {"impl": "sdpa"}, "no implementation 'sdpa': she has direct,"),
         ("linformer", "inference", {}, "not causal"),

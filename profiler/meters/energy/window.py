@@ -331,8 +331,8 @@ def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
     most = OVER_LIMIT * limit_W if limit_W else OVER_MEDIAN * statistics.median(steps)
     if max(steps) > most:
         raise CounterFault(
-            f"the energy counter jumped: one step says {max(steps):.0f} W, and at most "
-            f"{most:.0f} W can be true"
+            f"the energy counter jumped: one step means {max(steps):.0f} W, and the board draws "
+            f"at most {most:.0f} W"
         )
 
 

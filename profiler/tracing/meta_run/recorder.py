@@ -290,7 +290,7 @@ def require_strided(name: str, result: Any) -> None:
     for tensor in result if isinstance(result, list | tuple) else (result,):
         if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
             raise RuntimeError(
-                f"{name} gives a tensor of layout {tensor.layout}: only strided ones are followed"
+                f"{name} gives a tensor of layout {tensor.layout}: only strided tensors are traced"
             )
 
 

@@ -171,7 +171,7 @@ def _lets(
         if unknown := sorted(needed - letters.keys() - found.keys()):
             raise TraceError(
                 f"--let {name}={text}: {', '.join(unknown)} is not among the sizes: add it to "
-                f"--over, or by a --let before"
+                "--over, or define it in an earlier --let"
             )
         found[name] = formula
     return found
