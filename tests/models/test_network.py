@@ -276,7 +276,7 @@ def test_layers_take_the_mixers_in_turn() -> None:
     assert "he" not in {p.use.name for p in network(chosen, L=1).costs()}
     with pytest.raises(ModelError, match=r"she, he, we in turn.*give --L"):
         network(replace(chosen, sizes={}))
-    with pytest.raises(SizeError, match="L follows from the pattern she, he, we"):
+    with pytest.raises(SizeError, match="L of this network is fixed by the pattern she, he, we"):
         network(chosen, L=5).count().at(L=6)
     repeated = network(replace(chosen, mixers=("she", "she"), sizes={}))
     assert {p.use.name: str(p.runs) for p in repeated.costs()}["she"] == "L"
@@ -288,7 +288,7 @@ def test_every_answer_keeps_its_letters() -> None:
     assert str(net.state().expr) == "2*L*d*t"
     own = networks.model("gpt-2", sizes={"f": 100})
     assert str(own.parameters().expr) == "4*L*d**2 + 2*L*d*f + 9*L*d + L*f + d*u + 1026*d"
-    with pytest.raises(SizeError, match=r"f follows from other sizes \(4\*d\)"):
+    with pytest.raises(SizeError, match=r"f of this network is fixed by other sizes \(4\*d\)"):
         net.parameters().at(f=100)
     assert net.parameters().at(f=4 * 768) == net.parameters().at()
 

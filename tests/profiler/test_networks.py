@@ -553,7 +553,7 @@ def test_a_full_decoding_is_refused() -> None:
 def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(SizeError, match="d/n"):
         twin(small("gpt-2"), {"d": 7})
-    with pytest.raises(SizeError, match="f follows from other sizes"):
+    with pytest.raises(SizeError, match="f of this network is fixed by other sizes"):
         twin(small("gpt-2"), {"f": 7})
 
 
