@@ -75,6 +75,57 @@ def test_blocks_and_keys_of_each_query_equal_execution(options: str) -> None:
     assert totals[0] == totals[1] < totals[2] < totals[3] == totals[4]
 
 
+@pytest.mark.parametrize(
+    ("options", "rewrites", "l"),
+    [
+        ("", ("online=1",), 5),
+        ("", ("dense", "online=2"), 5),
+        ("", ("dense=3", "online=3", "zero-state"), 7),
+        ("", ("dense=4", "online=2"), 5),
+        ("", ("dense=4", "online=2"), 7),
+        ("+bidirectional", ("online=2", "safe-softmax", "zero-state"), 6),
+        ("+bidirectional", ("dense=2", "online=3"), 5),
+        ("+cross", ("online=2",), 3),
+        ("+grouped+window", ("dense", "online=2", "mask=add"), 5),
+    ],
+)
+def test_a_softmax_in_blocks_of_keys_equals_execution(
+    options: str, rewrites: tuple[str, ...], l: int
+) -> None:
+    """Blocks that divide the keys and blocks that do not, in rows with fewer blocks than others."""
+    mixer = builtin(f"self-attention{options}")
+    sizes = complete(mixer, {"l": l, "d": 2, "n": 1, "w": 2})
+    found = OracleComparison(mixer, "direct", rewrites).at(sizes)
+    assert found.apart == []
+    assert {line.partition(":")[0] for line in found.refused} <= {*DEPTHS, *TRAFFIC}
+    if rewrites == ("dense", "online=2"):
+        assert GradientComparison(mixer, "direct", rewrites).at(sizes).apart == []
+    plain = tuple(name for name in rewrites if not name.startswith("online"))
+    exp = [cm.count(mixer, convention=names).at(**sizes).by_class()["exp"]
+           for names in (plain, rewrites)]  # fmt: skip
+    assert exp[0] < exp[1]
+
+
+TRAFFIC = {"compulsory traffic", "unfused traffic"}
+
+
+def test_a_softmax_in_one_block_divides_its_sums_alone() -> None:
+    """A softmax with a sink, and one of a window's keys, stay as they are."""
+    mixer, sizes = builtin("self-attention+bidirectional"), {"l": 5, "d": 6, "n": 3}
+    one, safe = (
+        cm.count(mixer, convention=name).at(**sizes).by_class()
+        for name in ("online=7", "safe-softmax")
+    )
+    assert safe["div"] - one.pop("div") == 3 * 5 * 5 - 5 * 6 and one.items() <= safe.items()
+    for options in ("sinks", "window"):
+        other = builtin(f"self-attention+{options}")
+        assert cm.count(other, convention="online=2") == cm.count(other)
+    with pytest.raises(Unsupported, match="no formula for the last block of 3 keys of a row"):
+        cm.count(builtin("self-attention"), convention="dense=2,online=3")
+    with pytest.raises(Unsupported, match="no gradients of a softmax in blocks of keys, of which"):
+        cm.count(builtin("self-attention"), "backward", convention="online=1")
+
+
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(("name", "form"), distinct())
 def test_multiply_accumulates_equal_execution(name: str, form: str) -> None:

@@ -260,8 +260,9 @@ class Convention:
         parts.append(REWRITES[scale])
         if "safe-softmax" in self.rewrites:
             parts.append(REWRITES["safe-softmax"])
-        else:
+        elif not any(rows_of_block(name, ONLINE) for name in self.rewrites):
             parts.append("no maximum is subtracted in softmax")
+        parts += [REWRITES[name] for name in self.rewrites if rows_of_block(name, ONLINE)]
         masked = [REWRITES[name] for name in self.rewrites if computes_masked([name])]
         parts += masked or ["masked pairs are not computed"]
         others = ("mask=add", "norm=rsqrt", *OF_ALGORITHMS, "cut-rows", "zero-state", *OF_GRADIENTS)
@@ -302,7 +303,7 @@ def _read(parts: tuple[str, ...]) -> Convention:
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:
         recomputed = part.startswith(RECOMPUTE) and part != RECOMPUTE
-        if part not in known and not rows_of_block(part) and not recomputed:
+        if part not in known and part not in REWRITES and not recomputed:
             near = difflib.get_close_matches(part, known, 1)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise ConventionError(
@@ -323,8 +324,10 @@ def _read(parts: tuple[str, ...]) -> Convention:
         raise ConventionError(
             f"{' and '.join(accountings + scales)} exclude each other: choose one of them"
         )
-    if len(masked) > 1:
-        raise ConventionError(f"{' and '.join(masked)} exclude each other: choose one of them")
+    online = [p for p in parts if rows_of_block(p, ONLINE)]
+    for several in (masked, online):
+        if len(several) > 1:
+            raise ConventionError(f"{' and '.join(several)} exclude each other: choose one of them")
     padded = [p for p in parts if p in PADDINGS]
     if len(padded) > 1:
         raise ConventionError(
@@ -353,14 +356,15 @@ SCALES = (*SCALES_OF_PAPERS, "scale=root", "scale=root-each")
 sequences and token by token."""
 
 
-DENSE, IN_BLOCKS = "dense", "dense="
-"""The rewrite that computes all masked pairs, and the prefix of those that compute some:
-`dense=16`, in blocks of 16 rows."""
+DENSE, IN_BLOCKS, ONLINE = "dense", "dense=", "online="
+"""The rewrite that computes all masked pairs, and the prefixes of those that compute some, in
+blocks of rows (`dense=16`), and of those that compute a softmax in blocks of keys (`online=16`)."""
 
 
-def rows_of_block(name: str) -> int:
-    """The number of rows in a block, 16 for the rewrite `dense=16`; 0 for any other name."""
-    rows = name.removeprefix(IN_BLOCKS)
+def rows_of_block(name: str, prefix: str = IN_BLOCKS) -> int:
+    """The number of rows in a block, 16 for the rewrite `dense=16`, or for `online=16` with the
+    prefix `online=`; 0 for any other name."""
+    rows = name.removeprefix(prefix)
     fits = name != rows and rows.isascii() and rows.isdigit() and len(rows) < 10
     return int(rows) if fits and rows == str(int(rows)) else 0
 
@@ -373,14 +377,15 @@ def computes_masked(rewrites: Iterable[str]) -> bool:
 def of_sequences(name: str) -> bool:
     """Whether a rewrite concerns sums over whole sequences, which a step for one new token does not
     execute."""
-    return name in OF_SEQUENCES or computes_masked([name])
+    return name in OF_SEQUENCES or computes_masked([name]) or rows_of_block(name, ONLINE) > 0
 
 
 def in_order(rewrites: Iterable[str]) -> tuple[str, ...]:
     """The rewrites, each once, in the order of `REWRITES`; `dense=16` stands first, as `dense`
-    does."""
+    does, and `online=16` after it."""
     places = {name: place for place, name in enumerate(REWRITES)}
-    return tuple(sorted({*rewrites}, key=lambda name: places.get(name, -1)))
+    keys = {name: places[DENSE] + 0.5 for name in rewrites if rows_of_block(name, ONLINE)}
+    return tuple(sorted({*rewrites}, key=lambda name: {**places, **keys}.get(name, -1)))
 
 
 _NAMED: Mapping[str, str] = {
@@ -436,22 +441,34 @@ _NAMED: Mapping[str, str] = {
 
 
 class _Rewrites(dict[str, str]):
-    """Name of a rewrite -> its meaning; `dense=ROWS` is known for every number of rows, and is not
-    listed."""
+    """Name of a rewrite -> its meaning; `dense=ROWS` and `online=ROWS` are known for every number
+    of rows, and are not listed."""
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and rows_of_block(name) > 0)
+        sized = isinstance(name, str) and any(rows_of_block(name, one) for one in _SIZED)
+        return super().__contains__(name) or sized
 
     def __missing__(self, name: str) -> str:
-        if not (rows := rows_of_block(name)):
-            raise KeyError(name)
-        return f"masked pairs computed in blocks of {rows} rows, up to the last row of the block"
+        for prefix, meaning in _SIZED.items():
+            if rows := rows_of_block(name, prefix):
+                return meaning.format(rows)
+        raise KeyError(name)
+
+
+_SIZED: Mapping[str, str] = {
+    IN_BLOCKS: "masked pairs computed in blocks of {} rows, up to the last row of the block",
+    ONLINE: (
+        "softmax in blocks of {} keys, each of which scales the sums of the blocks before by the "
+        "exponential of a difference of maxima"
+    ),
+}
+"""Prefix of the rewrites with a number of rows -> their meaning."""
 
 
 REWRITES: Mapping[str, str] = _Rewrites(_NAMED)
 
 
-LISTED = ", ".join([*REWRITES, f"{IN_BLOCKS}ROWS"])
+LISTED = ", ".join([*REWRITES, *(f"{prefix}ROWS" for prefix in _SIZED)])
 """The names of all rewrites, for messages."""
 
 

@@ -48,12 +48,14 @@ from costmodel.program.chunks import by_chunk_and_place, with_chunks
 from costmodel.program.conventions import (
     DENSE,
     LISTED,
+    ONLINE,
     REWRITES,
     SCALES,
     computes_masked,
     rows_of_block,
 )
 from costmodel.program.dependence import holes
+from costmodel.program.online import in_blocks_of_keys
 from costmodel.program.recurrences import Block, blocks, loops
 from costmodel.symbolic.constraints import Constraints, implied
 from costmodel.symbolic.polynomial import Poly, call, is_index
@@ -64,7 +66,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     """The equations that a form stands for under the named rewrites: composites (operations of
     several steps, such as softmax) written out, scores scaled, chunk numbers of rows replaced by
     indices, and one equation per range of a union. Then the rewrites of whole systems apply:
-    `dense` or `dense=ROWS`, the paddings, `zero-state`.
+    `dense` or `dense=ROWS`, `online=ROWS`, the paddings, `zero-state`.
 
     Raises:
         ValueError: an unknown rewrite, or two scales; the message lists the possible names.
@@ -80,7 +82,8 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
         for part in _written_out(equation, equation.place, _rewrites_read(equation) & {*rewrites})
     )
     masked = next((name for name in rewrites if computes_masked([name])), "")
-    system = _one_by_one(form, tuple(written), masked)
+    keys = max((rows_of_block(name, ONLINE) for name in rewrites), default=0)
+    system = _one_by_one(form, tuple(written), masked, keys)
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
     return _zero_state(system) if "zero-state" in rewrites else system
@@ -102,14 +105,16 @@ def effective(form: Form) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def _one_by_one(form: Form, equations: tuple[Equation, ...], masked: str) -> System:
+def _one_by_one(form: Form, equations: tuple[Equation, ...], masked: str, keys: int = 0) -> System:
     """The system of these equations of a form, one equation per range of a union, and with separate
     axes for chunk and place. `masked`, the rewrite `dense` or `dense=ROWS` or "", says how far
-    every causal upper bound and every window is widened."""
+    every causal upper bound and every window is widened; `keys` is the number of keys in a block of
+    a softmax, or 0."""
     system = wide = System(form.mixer, form.name, equations)
     if masked:
         wide = _dense(system) if masked == DENSE else _in_blocks(system, rows_of_block(masked))
-    if masked and wide.equations == equations:  # one system, whose answers are cached once
+    wide = in_blocks_of_keys(wide, keys) if keys else wide
+    if (masked or keys) and wide.equations == equations:  # one system, its answers cached once
         return _one_by_one(form, equations, "")
     return by_chunk_and_place(_range_by_range(wide))
 

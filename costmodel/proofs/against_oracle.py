@@ -18,7 +18,7 @@ from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import Array
 from costmodel.oracle.execute import Execution, execute
 from costmodel.oracle.quantities import QUANTITIES, Quantity
-from costmodel.program.conventions import computes_masked, convention
+from costmodel.program.conventions import computes_masked, convention, of_sequences
 from costmodel.program.phases import overruns
 from costmodel.proofs.tried_sizes import fits, whole_length
 from costmodel.questions.count import counted
@@ -90,12 +90,13 @@ class OracleComparison:
 
     def at(self, sizes: Sizes) -> OracleComparison:
         """Compare derived and executed answers to every question at these sizes; returns this
-        object, with the results. Under `dense`, which changes counts of whole sequences alone,
-        neither values nor answers about one token are compared."""
+        object, with the results. Under a rewrite of whole sequences, answers about one token are
+        not compared, and under `dense` values neither."""
         run = self._run(sizes, sizes["l"])
         self._forward(sizes, run)
         if not computes_masked(self.rewrites):
             self._values(sizes, run)
+        if not any(map(of_sequences, self.rewrites)):
             self._inference(sizes, run)
         return self
 

@@ -31,6 +31,7 @@ from costmodel.program.conventions import (
     parted,
 )
 from costmodel.program.lowering import lower
+from costmodel.program.online import require_even_blocks
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.program.wellformed import check_at, check_form, check_order
 from costmodel.symbolic.at_sizes import held_to, refuse_other_head_width
@@ -97,6 +98,7 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         return system
     from costmodel.adjoint.reverse import adjoint
 
+    require_even_blocks(system)
     if backward.loss:
         from costmodel.program.losses import with_loss
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, product
@@ -15,13 +16,16 @@ from costmodel.language.equations import Mixer
 from costmodel.program.conventions import (
     IN_BLOCKS,
     OF_FORWARD,
+    ONLINE,
     PADDINGS,
     REWRITES,
     SCALES,
     in_order,
     of_sequences,
+    rows_of_block,
 )
-from costmodel.proofs.tried_sizes import module_sizes, words
+from costmodel.program.lowering import lower
+from costmodel.proofs.tried_sizes import LONG, module_sizes, words
 from costmodel.symbolic.piecewise import Exact
 from profiler.counting.dispatch import MATRICES, DispatchCounts, count_dispatch
 from profiler.counting.operations import Classes
@@ -43,13 +47,19 @@ BLOCKS: Sequence[Names] = [(f"{IN_BLOCKS}{rows}",) for rows in (*range(2, 17), 3
 """Masked pairs in blocks of 2 to 64 rows: one of them is tried, with about the operations that the
 module dispatches."""
 
+ZERO = "zero-state"
+
 GROUPS: Sequence[Sequence[Names]] = (
     ((), ("dense",), *(("dense", padding) for padding in PADDINGS), *BLOCKS),
+    ((), (ZERO,)),
     ((), *((scale,) for scale in SCALES if scale in OF_FORWARD)),
-    *(((), (name,)) for name in REWRITES if name in OF_FORWARD - {"dense", *SCALES}),
+    *(((), (name,)) for name in REWRITES if name in OF_FORWARD - {"dense", ZERO, *SCALES}),
 )
 """The rewrites that may change the operations of a forward pass, in groups of which a description
-makes one choice each: of scales one, and paddings with "dense"."""
+makes one choice each: of scales one, and paddings with "dense". To the group `ONLINE_GROUP` a
+softmax in blocks of keys is added, with or without sums that start from 0."""
+
+ONLINE_GROUP = 1
 
 UNEXPLAINED = "; no rewrites that were tried explain the difference"
 
@@ -91,7 +101,7 @@ def rewrites_meant(mixer: Mixer, implementation: Implementation, *, step: bool) 
     right = [names for names in tried if whole.explained(names)]
     for names in right:
         if not steps or steps.explained(_of_steps(names) if follows else own):
-            return f"; rewrites={names} explains the whole difference"
+            return f"; rewrites={names} explains the whole difference{whole.unclear(names)}"
     if right and steps:
         for names in map(_of_steps, steps.near(own)[:MOST]):
             if steps.explained(names):
@@ -138,12 +148,14 @@ def _of_steps(rewrites: Names) -> Names:
 class _Calls:
     """What the calls of one phase dispatch at all small sizes, and what descriptions count there.
 
-    `known` says whether every dispatched operation has a counting rule."""
+    `known` says whether every dispatched operation has a counting rule; `same_keys` is, for a
+    rewrite `online=ROWS`, the numbers of keys in a block that count the same."""
 
     def __init__(self, mixer: Mixer, implementation: Implementation, phase: str) -> None:
         """Call the module in the phase at all small sizes, and count what it dispatches; raises
         whatever the module raises."""
-        self.known = True
+        self._form = mixer.forms[implementation.form] if phase == "training" else None
+        self.known, self.same_keys = True, dict[str, Sequence[int]]()
         self._found: list[tuple[dict[str, int], Mapping[str, Classes], Classes]] = []
         for sizes in module_sizes(mixer):
             for t, call in dispatched(case(mixer, implementation, sizes), phase):
@@ -177,6 +189,17 @@ class _Calls:
         except (ConventionError, Unsupported, Unanswered):
             return False
 
+    def unclear(self, names: Names) -> str:
+        """Words that blocks of other numbers of keys count the same, "" if none do."""
+        same = next((self.same_keys[name] for name in names if name in self.same_keys), ())
+        if len(same) < 2 and LONG not in same:
+            return ""
+        most = "or more" if same[-1] == LONG else f"to {same[-1]}"
+        return (
+            f" (a block of {same[0]} {most} keys counts the same at the sizes tried: write the "
+            "module's own number)"
+        )
+
     def apart(self, names: Names) -> Mapping[str, float]:
         """Class -> how many operations the calls and the equations under these rewrites are apart;
         infinitely many if the equations cannot be counted."""
@@ -195,18 +218,17 @@ class _Calls:
         """The combinations of rewrites that differ in what they count, first those with the most
         choices in common with `names`."""
         own = [{*names} & {*chain(*group)} for group in GROUPS]
-        start = [
-            next((choice for choice in group if {*choice} == mine), ())
-            for group, mine in zip(GROUPS, own, strict=True)
-        ]
+        own[0] |= {name for name in names if rows_of_block(name)}
+        own[ONLINE_GROUP] |= {name for name in names if rows_of_block(name, ONLINE)}
+        start = [in_order(mine) for mine in own]
 
-        def with_choice(k: int, choice: Names) -> Names:
-            return (*chain(*start[:k]), *choice, *chain(*start[k + 1 :]))
+        def with_choices(choices: Mapping[int, Names]) -> Names:
+            return (*chain(*(choices.get(k, mine) for k, mine in enumerate(start))),)
 
-        def told(k: int, choice: Names) -> str:
-            """The gaps with one choice in place of the description's, as text."""
+        def told(choices: Mapping[int, Names]) -> str:
+            """The gaps with other choices, by group, in place of the description's, as text."""
             try:
-                return str([*self.gaps(with_choice(k, choice))])
+                return str([*self.gaps(with_choices(choices))])
             except (ConventionError, Unsupported, Unanswered) as reason:
                 return str(reason)
 
@@ -214,7 +236,7 @@ class _Calls:
             """How far a block is from what is dispatched: in exponentials, one for each pair of a
             softmax, or in multiplications of matrix products, whichever is nearer; then in all
             operations."""
-            found = self.apart(with_choice(0, block))
+            found = self.apart(with_choices({0: block}))
             if inf in found.values():
                 return inf, inf
             products = sum(
@@ -223,19 +245,26 @@ class _Calls:
                     - sum(n.get("mul", 0) for op, n in by_op.items() if op not in MATRICES)
                 )
                 for gap, (_, by_op, _) in zip(
-                    self.gaps(with_choice(0, block)), self._found, strict=True
+                    self.gaps(with_choices({0: block})), self._found, strict=True
                 )
             )
             return min(found.get("exp", 0), products), sum(found.values())
 
         nearest = min(BLOCKS, key=apart)
+        masked = min(((), ("dense",), nearest), key=apart)
+        online = self._online(lambda keys: with_choices({0: masked, ONLINE_GROUP: keys}), masked)
+
         groups = [
             [choice for choice in group if choice not in BLOCKS or choice == nearest]
             for group in GROUPS
         ]
+        groups[ONLINE_GROUP] += online
         # of choices that count the same, the description's own, else the first of the group
         different = [
-            {told(k, choice): choice for choice in (*reversed(group), start[k])}.values()
+            {
+                told({k: choice, **({0: masked} if choice in online else {})}): choice
+                for choice in (*reversed(group), start[k])
+            }.values()
             for k, group in enumerate(groups)
         ]
 
@@ -243,5 +272,41 @@ class _Calls:
             return sum({*one} != mine for one, mine in zip(chosen, own, strict=True))
 
         others = {*names}.difference(*own)
-        found = ({*others, *chain(*one)} for one in sorted(product(*different), key=changed))
+        tried = (
+            one
+            for one in product(*different)
+            if one[ONLINE_GROUP] not in online or one[0] == masked
+        )
+        found = ({*others, *chain(*one)} for one in sorted(tried, key=changed))
         return [in_order(one) for one in found]
+
+    def _online(self, with_keys: Callable[[Names], Names], masked: Names) -> list[Names]:
+        """The choices of a softmax in blocks of keys, first without sums that start from 0, each
+        with the number of keys with which the equations count the nearest number of exponentials;
+        [] if there is no formula, or no softmax over rows. `with_keys` gives the rewrites with such
+        a choice, and `masked` is the choice of masked pairs among them: in a block of its rows are
+        whole blocks of keys."""
+        keys = (*masked, f"{ONLINE}1")
+        if self._form is None or lower(self._form, keys) is lower(self._form, masked):
+            return []
+        in_block = sum(rows_of_block(name) for name in masked)
+        numbers = [n for n in range(1, (in_block or LONG) + 1) if not in_block % n]
+        found = []
+        for zero in ((), (ZERO,)):
+
+            def more(rows: int, zero: Names = zero) -> int:
+                """The exponentials dispatched beyond those counted: more with larger blocks."""
+                names = with_keys((f"{ONLINE}{rows}", *zero))
+                return sum(gap.get("exp", 0) for gap in self.gaps(names))
+
+            try:
+                first = bisect_left(numbers[:-1], 0, key=more)
+                last = bisect_right(numbers, more(numbers[first]), lo=first, key=more)
+            except (ConventionError, Unsupported, Unanswered):
+                return []
+            same = numbers[first:last]
+            # of blocks that count the same a power of two, which code prefers; 128 for LONG or more
+            usual = [2**k for k in range(8) if 2**k in same or 2**k > LONG == same[-1]]
+            found.append((f"{ONLINE}{(usual or same)[0]}", *zero))
+            self.same_keys[found[-1][0]] = same
+        return found
