@@ -274,7 +274,7 @@ def test_layers_take_the_mixers_in_turn() -> None:
     assert (found["she"], found["he"], found["we"]) == ("2", "2", "1")
     assert network(chosen, L=1).costs()[2].use.name == "she"
     assert "he" not in {p.use.name for p in network(chosen, L=1).costs()}
-    with pytest.raises(ModelError, match=r"she, he, we in turn.*give --L"):
+    with pytest.raises(ModelError, match=r"she, he, we in turn.*such as --L 12"):
         network(replace(chosen, sizes={}))
     with pytest.raises(SizeError, match="L of this network is fixed by the pattern she, he, we"):
         network(chosen, L=5).count().at(L=6)
