@@ -431,7 +431,7 @@ def test_bad_input_is_one_sentence(command: str, capsys: pytest.CaptureFixture[s
         ),
         (
             USER.replace("    j =", "    j = i > 3 or"),
-            "EquationError: > does not go with the index i",
+            "EquationError: > cannot be applied to the index i",
         ),
         (
             USER.replace("    j =", "    f.nothing()\n    j ="),

@@ -412,7 +412,7 @@ def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth
     inside = _FUNCTIONS[atom.function](atom, sizes)
     if power < 0 and len(inside) != 1:
         raise NoGrowth(
-            f"no growth of a quotient is derived whose divisor '{Poly.atom(atom)}' has several "
+            f"a quotient has no derived growth, since its divisor '{Poly.atom(atom)}' has several "
             "leading terms: say how its sizes grow, as in 'B growing as sqrt(l)'"
         )
     return tuple(growth**power for growth in inside)
@@ -467,7 +467,7 @@ def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     above, below = (growths(argument, sizes) for argument in atom.args)
     if len(below) != 1:
         raise NoGrowth(
-            f"no growth of a quotient is derived whose divisor '{atom.args[1]}' has several "
+            f"a quotient has no derived growth, since its divisor '{atom.args[1]}' has several "
             "leading terms: say how its sizes grow, as in 'B growing as sqrt(l)'"
         )
     return tuple(growth / below[0] for growth in above)

@@ -334,7 +334,7 @@ class Poly(Written):
         if power == 1:
             return self
         if not isinstance(power, int):
-            raise WrongKind(f"a size has whole powers, got {power}: {A_ROOT}")
+            raise WrongKind(f"the power of a size must be a whole number, got {power}: {A_ROOT}")
         if power < 0:
             return Poly.of(1) / self**-power
         result = Poly.of(1)
@@ -345,7 +345,7 @@ class Poly(Written):
     def __rpow__(self, base: int) -> Poly:
         """2**self, a power of two with sizes in the exponent."""
         if base != 2:
-            raise WrongKind(f"a power with a size in its exponent has base 2, got {base}**{self}")
+            raise WrongKind(f"a power with a size in its exponent needs base 2, got {base}**{self}")
         return call("pow2", self)
 
     def __repr__(self) -> str:

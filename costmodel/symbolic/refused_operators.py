@@ -81,11 +81,11 @@ class Written:
 
 
 def _refusing(typed: str, instead: str) -> Callable[..., Never]:
-    """A method that raises WrongKind: the operator, in its notation `typed`, does not go with the
-    object; `instead` is the advice."""
+    """A method that raises WrongKind: the operator, in its notation `typed`, cannot be applied to
+    the object; `instead` is the advice."""
 
     def refuse(self: Any, *_: Any, **__: Any) -> Never:
-        raise WrongKind(f"{typed} does not go with {described(self)}: {instead}")
+        raise WrongKind(f"{typed} cannot be applied to {described(self)}: {instead}")
 
     return refuse
 

@@ -175,8 +175,8 @@ class Twin(nn.Module):
         """
         if self.head != "vocabulary":
             raise TwinError(
-                f"{self.name} has no head over the vocabulary: it generates no tokens: call it on "
-                f"whole sequences"
+                f"{self.name} has no head over the vocabulary, so it generates no tokens: call it "
+                "on whole sequences"
             )
         for module in self.stack.modules():
             if why := getattr(module, "stepless", ""):

@@ -84,11 +84,11 @@ def value_at(value: Value, part: str, trace: Trace, at: Mapping[str, int]) -> in
     """The value of a formula at some sizes; Missing, with the reason, if there is no formula, if
     the sizes are below those from which formulas of bytes hold, or if the value is not whole."""
     if isinstance(value, Break):
-        return Missing("it has no formula")
+        return Missing("this value has no formula")
     if part == "bytes" and any(at[letter] < least for letter, least in trace.base.items()):
         return Missing(f"formulas of bytes hold from {listed_sizes(trace.base)} on")
     number = value.rational(at)
-    return int(number) if number.denominator == 1 else Missing(f"its formula gives {number}")
+    return int(number) if number.denominator == 1 else Missing(f"the formula gives {number}")
 
 
 def tables(trace: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:

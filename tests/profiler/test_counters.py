@@ -271,8 +271,8 @@ def test_bags_whose_offsets_have_no_values_are_not_counted() -> None:
     reasons = {name: one.reason for name, one in found.unknown.items()}
     (name,) = reasons
     assert reasons[name] == (
-        f"{name}: the number of filled bags depends on values; ids with two axes, or offsets that "
-        f"follow from sizes, are counted"
+        f"{name}: the number of filled bags depends on values, which meta tensors lack; ids with "
+        f"two axes, or offsets that follow from sizes, are counted"
     )
 
 
