@@ -17,9 +17,9 @@ CACHE = re.compile(r"\b(lru_)?cache\b")
 def cached(tree: ast.Module) -> Iterator[str]:
     """The functions and methods with a cache that a file defines (`f`, `Class.f`); a cache inside a
     function ends with a call of the function."""
-    classes = [(f"{found.name}.", found) for found in tree.body if isinstance(found, ast.ClassDef)]
-    for prefix, owner in [("", tree), *classes]:
-        for found in owner.body:
+    classes = [found for found in tree.body if isinstance(found, ast.ClassDef)]
+    for prefix, body in [("", tree.body), *((f"{one.name}.", one.body) for one in classes)]:
+        for found in body:
             match found:
                 case ast.FunctionDef(name=name, decorator_list=[*made]):
                     pass

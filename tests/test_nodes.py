@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ from costmodel.language.rule_table import Rules, refused
 from costmodel.mixers import builtin, names
 from costmodel.program.lowering import lower
 from costmodel.symbolic.polynomial import Poly
+from tests.test_architecture import module_name, sources
 
 TABLES = {
     "notation",
@@ -50,6 +52,8 @@ TABLES = {
     "evaluate",
     "evaluate, for whole right sides",
     "adjoint",
+    "adjoint, for whole right sides",
+    "the left side, for whole right sides",
     "the oracle",
     "the oracle, for whole right sides",
     "additions over a batch",
@@ -113,6 +117,82 @@ def test_a_new_kind_is_missed_by_every_table(monkeypatch: pytest.MonkeyPatch) ->
         assert rewrite(least, lambda n: two if n == one else n) == made(left=two, right=two)
     finally:
         KINDS[:] = before
+
+
+TESTED = {"Binary", "Along", *(kind.__name__ for kind in KINDS)}
+"""The kinds of node, and two bases of several kinds."""
+
+
+def kinds_asked(test: ast.expr, negated: bool = False) -> Iterator[bool]:
+    """Yield, for each question of a condition about the kind of a node, whether the condition
+    negates the question: True for `not isinstance(x, Add)`. A comprehension has no question."""
+    match test:
+        case ast.Call(ast.Name("isinstance"), [_, kinds]) | ast.Compare(
+            ast.Call(ast.Name("type")), _, [kinds]
+        ):
+            named = {one.id for one in ast.walk(kinds) if isinstance(one, ast.Name)}
+            if named & TESTED:
+                yield negated
+        case ast.UnaryOp(ast.Not(), inside):
+            yield from kinds_asked(inside, not negated)
+        case ast.BoolOp(_, several):
+            yield from (asked for one in several for asked in kinds_asked(one, negated))
+        case _:
+            return
+
+
+def silent(tree: ast.AST) -> Iterator[int]:
+    """The lines of dispatches on kinds of node that do not say what other kinds get. A `match` says
+    so in `case _`; an `if` only raises, or is a guard: `if not isinstance(x, Div): return None`."""
+    for found in ast.walk(tree):
+        match found:
+            case ast.Match(_, cases):
+                patterns = [part for case in cases for part in ast.walk(case.pattern)]
+                named = {ast.unparse(p.cls) for p in patterns if isinstance(p, ast.MatchClass)}
+                if named & TESTED and not matches_all(cases[-1]):
+                    yield found.lineno
+            case ast.If(test, [*_, ast.Raise()]):
+                pass
+            case ast.If(test, [ast.Return(None | ast.Name() | ast.Constant()) | ast.Continue()]):
+                if not all(kinds_asked(test)):
+                    yield found.lineno
+            case ast.If(test) | ast.IfExp(test):
+                if [*kinds_asked(test)]:
+                    yield found.lineno
+
+
+def matches_all(case: ast.match_case) -> bool:
+    """Whether a case is `case _` or `case name`."""
+    return case.guard is None and isinstance(case.pattern, ast.MatchAs) and not case.pattern.pattern
+
+
+def test_no_dispatch_on_kinds_passes_over_the_others() -> None:
+    found = {
+        f"{module_name(path)}:{line}"
+        for path in sources()
+        if "language.nodes import" in (text := path.read_text("utf-8")) or path.stem == "nodes"
+        for line in silent(ast.parse(text))
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("if isinstance(x, Add):\n    y = 1", True),
+        ("if isinstance(x, Add):\n    raise y", False),
+        ("if not isinstance(x, Add | Sub):\n    return None", False),
+        ("if isinstance(x, Add):\n    return None", True),
+        ("if type(x) is Add:\n    y = 1\nelse:\n    raise y", True),
+        ("y = 1 if z and not isinstance(x, Add) else 2", True),
+        ("match x:\n    case Add() if y:\n        pass", True),
+        ("match x:\n    case Add():\n        pass\n    case _ if y:\n        pass", True),
+        ("match x:\n    case Add():\n        pass\n    case _:\n        pass", False),
+        ("y = [x for x in z if isinstance(x, Add)]", False),
+    ],
+)
+def test_which_dispatches_are_silent(text: str, passes: bool) -> None:
+    assert bool([*silent(ast.parse(text))]) == passes
 
 
 def test_what_is_refused_is_told() -> None:

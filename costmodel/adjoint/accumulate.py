@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from costmodel.adjoint.derivatives import ZERO
+from costmodel.adjoint.node_rules import rows_together
 from costmodel.adjoint.transpose import Cotangent, entries, guarded_ranges
 from costmodel.errors import Unsupported
 from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, System
@@ -29,7 +30,6 @@ from costmodel.language.nodes import (
     Flat,
     Node,
     Ref,
-    Scan,
     derived,
     has_room,
     position_value,
@@ -141,11 +141,11 @@ class Sums:
                 for part, within in _split(cell, inside | where)
             ]
         # the scan back reads the gradient of every row: zero where an entry has no cotangent
-        scanned = any(isinstance(e.value, Scan) for e in self.system.defining.get(array, ()))
+        together = any(rows_together(e.value) for e in self.system.defining.get(array, ()))
         for cell, regions in cells:
             present = [h for h in handed if h.cotangent.where in regions]
             self._require_certain_count(array, present, cell, inside)
-            if not present and scanned:
+            if not present and together:
                 zero = replace(handed[0].cotangent, value=ZERO, over=(), scale=None)
                 present = [replace(handed[0], cotangent=zero)]
             if present:

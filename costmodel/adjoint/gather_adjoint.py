@@ -168,10 +168,11 @@ class Picked:
     def _by_position(self, node: Node) -> Node:
         """A node; if it is a bracket (a condition) on a maximum that stands in for a gather, with
         the gathered index compared in place of the maximum."""
-        if isinstance(node, Bracket) and isinstance(node.right, Ref):
-            pick = self.picks.get(node.right.array)
-            return pick.by_position(node) if pick else node
-        return node
+        match node:
+            case Bracket(right=Ref(array)) if pick := self.picks.get(array):
+                return pick.by_position(node)
+            case _:
+                return node
 
 
 def _every(ref: Ref, axis: int, around: Iterable[Index]) -> tuple[Node, tuple[Index, ...]]:

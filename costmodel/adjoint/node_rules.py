@@ -27,9 +27,11 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
+    OPAQUE,
     TRANSFORMS,
     Add,
     Array,
+    Binary,
     Bracket,
     Call,
     Composite,
@@ -129,14 +131,25 @@ def _ref(builder: Reversal, node: Ref, gradient: Node, scope: Scope) -> None:
     builder.hand_to(node, gradient, scope)
 
 
-def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> None:
-    """Hand the gradient of a sum or difference to its operands, at the points of `scope`: both get
-    it (stored in an array first, if both need it), the operand that is subtracted its negative."""
-    arrays = builder.system.active
-    if is_active(node.left, arrays) and is_active(node.right, arrays):
-        gradient = builder.stored(gradient, scope)
+def _add(builder: Reversal, node: Add, gradient: Node, scope: Scope) -> None:
+    """Hand the gradient of a sum to its operands, at the points of `scope`."""
+    gradient = _for_both(builder, node, gradient, scope)
     builder.hand(node.left, gradient, scope)
-    builder.hand(node.right, gradient if isinstance(node, Add) else Neg(gradient), scope)
+    builder.hand(node.right, gradient, scope)
+
+
+def _sub(builder: Reversal, node: Sub, gradient: Node, scope: Scope) -> None:
+    """Hand the gradient g of a - b to its operands, at the points of `scope`: b gets -g."""
+    gradient = _for_both(builder, node, gradient, scope)
+    builder.hand(node.left, gradient, scope)
+    builder.hand(node.right, Neg(gradient), scope)
+
+
+def _for_both(builder: Reversal, node: Binary, gradient: Node, scope: Scope) -> Node:
+    """The gradient of an operation; stored in an array, if both operands need the gradient."""
+    if all(is_active(operand, builder.system.active) for operand in (node.left, node.right)):
+        return builder.stored(gradient, scope)
+    return gradient
 
 
 def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
@@ -249,20 +262,18 @@ def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> No
         return
     own = scope.equation.array.origin is None  # else the maximum is that of safe-softmax
     mend = "give the index one range" if own else "leave out safe-softmax"
-    fault = (
-        f"over several ranges is not derived: {mend}"
-        if len(node.parts) > 1
-        else "over several indices is not derived: take a maximum over one index at a time"
-        if len(node.over) > 1
-        else "of an expression is not derived: define the expression as an array first"
-        if not isinstance(node.body, Ref)
-        else ""
-    )
-    if fault:
-        raise Unsupported(f"{scope.equation.name}: the gradient of a maximum {fault}")
+    said = f"{scope.equation.name}: the gradient of a maximum"
+    if len(node.parts) > 1:
+        raise Unsupported(f"{said} over several ranges is not derived: {mend}")
+    if len(node.over) > 1:
+        one = "take a maximum over one index at a time"
+        raise Unsupported(f"{said} over several indices is not derived: {one}")
+    if not isinstance(node.body, Ref):
+        first = "define the expression as an array first"
+        raise Unsupported(f"{said} of an expression is not derived: {first}")
     largest = Ref(scope.equation.array, scope.equation.positions)
-    first = Bracket(gradient, node.body, "=", largest, first=node.over)
-    builder.hand(node.body, first, scope.inside(node.over))
+    chosen = Bracket(gradient, node.body, "=", largest, first=node.over)
+    builder.hand(node.body, chosen, scope.inside(node.over))
 
 
 def _negated(builder: Reversal, node: Neg, gradient: Node, scope: Scope) -> None:
@@ -404,7 +415,7 @@ RULES: Rules[Adjoint] = Rules(
         Constant: Adjoint(_none),
         Ref: Adjoint(_ref),
         Add: Adjoint(_add),
-        Sub: Adjoint(_add),
+        Sub: Adjoint(_sub),
         Mul: Adjoint(_mul, _other_factor),
         Div: Adjoint(_div, _divisor),
         Maximum: Adjoint(_maximum, _both),
@@ -420,3 +431,16 @@ RULES: Rules[Adjoint] = Rules(
     },
 )
 """Kind of node -> its reverse-mode rule."""
+
+ROWS_TOGETHER: Rules[bool] = Rules(
+    "adjoint, for whole right sides",
+    {Fft: False, Scan: True, Select: False, Composite: False},
+    OPAQUE,
+)
+"""Kind of node -> whether the gradient of a row reads the gradients of other rows."""
+
+
+def rows_together(value: Node) -> bool:
+    """Whether the gradient of a row of a right side reads the gradients of other rows, so that all
+    rows need a gradient: that of a scan does."""
+    return bool(value.alone) and ROWS_TOGETHER[type(value)]

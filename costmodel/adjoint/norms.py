@@ -8,8 +8,9 @@ the step of the norm, such as `normed` for x'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
@@ -59,6 +60,8 @@ class NormedRow:
         return Mul(left, of_row(Div(self.factor, length)))
 
 
+Kind = TypeVar("Kind", bound=Node)
+
 REWRITES = {"layer_norm": "layer-norm-gradient", "rms_norm": "rms-norm-gradient"}
 """Norm -> the rewrite that takes the gradient from the result, of a norm under `norm=rsqrt`."""
 
@@ -77,11 +80,18 @@ def normed_row(system: System, equation: Equation, rewrites: Collection[str]) ->
     if made.how == "rms_norm":
         return NormedRow(value.left, value.right, over, None)
     centred = value.left
-    for found in system.defining[centred.array]:
-        if found.positions == centred.positions and isinstance(found.value, Sub):
-            assert isinstance(found.value.left, Ref)
-            return NormedRow(found.value.left, value.right, over, centred.array)
+    for found in _values_of(system, centred, Sub):
+        assert isinstance(found.left, Ref)
+        return NormedRow(found.left, value.right, over, centred.array)
     return None
+
+
+def _values_of(system: System, entry: Ref, kind: type[Kind]) -> Iterator[Kind]:
+    """Yield the right sides of one kind of node in the equations of an entry's array that define it
+    at the entry's positions."""
+    for equation in system.defining[entry.array]:
+        if equation.positions == entry.positions and isinstance(equation.value, kind):
+            yield equation.value
 
 
 def computed_again(forward: System, rewrites: Collection[str]) -> frozenset[Array]:
@@ -103,13 +113,10 @@ def length_of_row(system: System, equation: Equation) -> tuple[Ref, Index] | Non
         return None
     if not (isinstance(value, Call) and isinstance(value.body, Ref)):
         return None
-    sums = system.defining[value.body.array]
-    for total in sums:
-        if total.positions == value.body.positions and isinstance(total.value, Reduce):
-            square, (over,) = total.value.body, total.value.over
-            assert isinstance(square, Ref)
-            for squared in system.defining[square.array]:
-                if squared.positions == square.positions and isinstance(squared.value, Mul):
-                    assert isinstance(squared.value.left, Ref)
-                    return squared.value.left, over
+    for total in _values_of(system, value.body, Reduce):
+        square, (over,) = total.body, total.over
+        assert isinstance(square, Ref)
+        for product in _values_of(system, square, Mul):
+            assert isinstance(product.left, Ref)
+            return product.left, over
     return None

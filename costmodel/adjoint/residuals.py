@@ -51,9 +51,11 @@ class Shared:
 
 def _outline(node: Node, inside: Sequence[object] = ()) -> object:
     """The structure of an expression: its arrays and operations, without positions and numbers."""
-    if isinstance(node, Ref):
-        return node.array
-    return (type(node), *node.names, *inside)
+    match node:
+        case Ref():
+            return node.array
+        case _:
+            return (type(node), *node.names, *inside)
 
 
 def with_residuals(system: System, *, quotients: bool = True) -> System:

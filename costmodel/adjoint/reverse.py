@@ -18,7 +18,7 @@ from functools import cache, cached_property, partial
 from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, plain_region
 from costmodel.adjoint.derivatives import ONE, ZERO, where_larger
 from costmodel.adjoint.gather_adjoint import Picked
-from costmodel.adjoint.node_rules import RULES, Scope
+from costmodel.adjoint.node_rules import RULES, Scope, rows_together
 from costmodel.adjoint.norms import REWRITES, NormedRow, computed_again, length_of_row, normed_row
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
@@ -49,7 +49,6 @@ from costmodel.language.nodes import (
     Node,
     Reduce,
     Ref,
-    Scan,
     Sub,
     derived,
     names_in,
@@ -236,7 +235,7 @@ class _Builder(Sums):
         that depend on weights alone."""
         for piece in self._pieces(equation):
             parts = tokens(self.system).dependent(equation)
-            if isinstance(equation.value, Scan):  # its rows stay together
+            if rows_together(equation.value):
                 parts = [(equation.domain, any(sequence for _, sequence in parts))]
             for part, sequence in parts:
                 around = piece | part
@@ -259,7 +258,7 @@ class _Builder(Sums):
             return
         if equation.value.alone:
             regions = _whole_transforms(regions, _result_axes(equation))
-            if isinstance(equation.value, Scan):
+            if rows_together(equation.value):
                 made = {axis_atom(k) for k in _result_axes(equation)}
                 regions = [
                     frozenset(c for c in projected(where, made) if c.variables) for where in regions

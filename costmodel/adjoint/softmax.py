@@ -50,18 +50,22 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
         return None
     if not all(isinstance(e.value, Reduce) for e in system.defining[value.right.array]):
         return None
-    exponent = _exponent(system, equation)
-    scores = exponent.left if isinstance(exponent, Sub) else exponent
-    return scores if isinstance(scores, Ref) else None
+    return _exponent(system, equation)[0]
 
 
-def _exponent(system: System, equation: Equation) -> Node:
-    """The argument of a softmax's exponentials: the scores, or their difference to the row's
-    maximum."""
+def _exponent(system: System, equation: Equation) -> tuple[Ref | None, Node | None]:
+    """(scores, the row's maximum, which is subtracted from the scores) in the argument of a
+    softmax's exponentials; None for scores that are no array, and without a maximum."""
     assert isinstance(equation.value, Div) and isinstance(equation.value.left, Ref)
     powers, *_ = system.defining[equation.value.left.array]
     assert isinstance(powers.value, Call)
-    return powers.value.body
+    match powers.value.body:
+        case Sub(Ref() as scores, largest):
+            return scores, largest
+        case Ref() as scores:
+            return scores, None
+        case _:
+            return None, None
 
 
 def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
@@ -195,10 +199,10 @@ def _sums(system: System, softmax: Equation) -> Equation:
 def _logarithm(system: System, softmax: Equation, sums: Equation) -> Equation:
     """The equation of L, the logarithm of the sum of exponentials (plus the subtracted maximum),
     for every row of a softmax with the row sums `sums`."""
-    exponent = _exponent(system, softmax)
+    _, largest = _exponent(system, softmax)
     value: Node = Call("log", _entry(sums))
-    if isinstance(exponent, Sub):
-        value = Add(exponent.right, value)
+    if largest is not None:
+        value = Add(largest, value)
     array = derived(softmax.array, "logarithm", "log", shape=sums.array.shape)
     return replace(sums, array=array, value=value)
 

@@ -24,7 +24,7 @@ If `at` holds numbers of blocks of B rows, K[(at[i] - 1)*B + e, a] is row e of b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -39,11 +39,13 @@ from costmodel.language.indices import Index, Ranges, UnionIndex, one_by_one, ou
 from costmodel.language.nodes import (
     KINDS,
     MOST_NESTED,
+    OPAQUE,
     SHIFT,
     Array,
     Composite,
     Constant,
     Div,
+    Fft,
     Flat,
     Gather,
     Node,
@@ -66,6 +68,7 @@ from costmodel.language.positions import (
     no_position,
     one_range,
 )
+from costmodel.language.rule_table import Rules
 from costmodel.symbolic.constraints import Constraints, implied_all
 from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import (
@@ -866,24 +869,26 @@ class Mixer:
             EquationError: an index of another form, an expression that is none of these, or an
                 array entry that holds no positions.
         """
-        if isinstance(part, Index):
-            if self.writing is not None:
-                self.writing.refuse_foreign(part)
-            return part.as_poly()
-        if isinstance(part, Ref):
-            return Gather(self._of_positions(part))
-        if isinstance(part, Node):
-            _check_nested(part, "an index")
-            if (at := in_block(part)) is None:
-                raise EquationError(
-                    f"{self.name} has an expression of entries as an index: define the "
-                    "expression as an array with below=, or write (P[i] - 1)*B + e, place e of "
-                    "block P[i]"
-                )
-            return Gather(self._of_positions(at[0]), at[1], at[2])
-        if isinstance(part, float):
-            raise WrongKind(f"an index must be a whole number, got {described(part)}")
-        poly = Poly.of(part)
+        match part:
+            case Index():
+                if self.writing is not None:
+                    self.writing.refuse_foreign(part)
+                return part.as_poly()
+            case Ref():
+                return Gather(self._of_positions(part))
+            case Node():
+                _check_nested(part, "an index")
+                if (at := in_block(part)) is None:
+                    raise EquationError(
+                        f"{self.name} has an expression of entries as an index: define the "
+                        "expression as an array with below=, or write (P[i] - 1)*B + e, place e of "
+                        "block P[i]"
+                    )
+                return Gather(self._of_positions(at[0]), at[1], at[2])
+            case float():
+                raise WrongKind(f"an index must be a whole number, got {described(part)}")
+            case _:
+                poly = Poly.of(part)
         if why := no_position(poly):
             raise EquationError(f"index '{poly}' in {self.name} {why}")
         scaled = factors_of_indices(poly)
@@ -957,7 +962,7 @@ class Mixer:
             EquationError: no form is open, the array cannot be defined (an input, a parameter), or
                 the equation names an index, array or size that the form lacks, or has an index
                 that stands neither on the left side nor under a reduction, or in both places; also
-                as `_check_bound`, `_check_scanned` and `_with_rank`.
+                as `_check_bound` and the rules in `LEFT_SIDES`.
         """
         form = self.writing
         if form is None:
@@ -983,8 +988,8 @@ class Mixer:
         equation = Equation(array, positions, value, indices, array, written_at())
         _check_own(form, equation)
         _check_bound(equation)
-        _check_scanned(equation)
-        form.equations.append(_with_rank(equation))
+        left_side = LEFT_SIDES[type(value)] if value.alone else _numbers
+        form.equations.append(left_side(equation))
 
 
 class OpenForm:
@@ -1119,11 +1124,19 @@ def _check_beside(equation: Equation, indices: tuple[Index, ...]) -> None:
             )
 
 
-def _check_scanned(equation: Equation) -> None:
-    """Raise EquationError if the left side of a scan has not one index in place of the scanned one,
-    with the same range, or if the range of a column names this index."""
-    if not isinstance(equation.value, Scan):
-        return
+def _numbers(equation: Equation) -> Equation:
+    """The equation; EquationError if its array was declared to hold positions."""
+    if equation.array.below is not None:
+        raise EquationError(
+            f"{equation.name} holds positions: define it by argmax, top_k or sort alone"
+        )
+    return equation
+
+
+def _scanned(equation: Equation) -> Equation:
+    """The equation, a scan; EquationError if the left side has not one index in place of the
+    scanned one, with the same range, or if the range of a column names this index."""
+    assert isinstance(equation.value, Scan)
     (row,) = equation.value.over
     read = names_in(equation.value.body.positions)
     made = [i for i in equation.indices if i.atom not in read]
@@ -1141,21 +1154,17 @@ def _check_scanned(equation: Equation) -> None:
                 f"but all rows of a scan have the same columns: bound {column.name} without "
                 f"{number.name}"
             )
+    return _numbers(equation)
 
 
 def _with_rank(equation: Equation) -> Equation:
-    """The equation; of a top_k or sort with its `rank` set, the index of the left side that numbers
-    the positions kept. Raises EquationError: a selection in an array without `below=`, another
-    expression in an array with `below=`, or a left side with no rank index or with several."""
+    """The equation, a selection; of a top_k or sort with its `rank` set, the index of the left side
+    that numbers the positions kept. Raises EquationError: an array without `below=`, or a left side
+    with no rank index or with several."""
     chosen = equation.value
     # the rank is the one index of the left side that neither the selection's entries nor, directly
     # or through other bounds, their ranges name
-    if not isinstance(chosen, Select):
-        if equation.array.below is not None:
-            raise EquationError(
-                f"{equation.name} holds positions: define it by argmax, top_k or sort alone"
-            )
-        return equation
+    assert isinstance(chosen, Select)
     if equation.array.below is None:
         raise EquationError(
             f"{equation.name}: {chosen.kind} gives positions: declare their array with below=, "
@@ -1175,6 +1184,14 @@ def _with_rank(equation: Equation) -> Equation:
             f"{', '.join(index.name for index in left) or 'none'}"
         )
     return replace(equation, value=replace(chosen, rank=left[0].atom))
+
+
+LEFT_SIDES: Rules[Callable[[Equation], Equation]] = Rules(
+    "the left side, for whole right sides",
+    {Fft: _numbers, Scan: _scanned, Select: _with_rank, Composite: _numbers},
+    OPAQUE,
+)
+"""Kind of node -> the check of the left side of its equation, which returns the equation."""
 
 
 def _letters_of_bounds(index: Index) -> set[str]:

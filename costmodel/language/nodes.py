@@ -417,8 +417,12 @@ class Bracket(Node):
     def named(self) -> frozenset[str]:
         """The variables of the selected entry, in this bracket and in those inside it: {"@i"} where
         the row i is the one that an entry of an index array selects."""
-        inside = self.body.named if isinstance(self.body, Bracket) else frozenset()
-        return inside | frozenset(v for p in polys_of(self.left) for v in p.variables)
+        own = frozenset(v for p in polys_of(self.left) for v in p.variables)
+        match self.body:
+            case Bracket() as inside:
+                return own | inside.named
+            case _:
+                return own
 
 
 @dataclass(frozen=True)
@@ -885,16 +889,26 @@ def with_entries(expression: Node, others: Mapping[Ref, Ref]) -> Node:
     there."""
 
     def changed(inside: Node) -> Node:
-        if isinstance(inside, Ref) and inside in others:
-            return others[inside]
-        return inside.map(changed)
+        match inside:
+            case Ref() if inside in others:
+                return others[inside]
+            case _:
+                return inside.map(changed)
 
     return changed(expression)
 
 
 def with_refs(expression: Node, change: Callable[[Ref], Node]) -> Node:
     """The expression with every reference changed, those inside of gathers first."""
-    return rewrite(expression, lambda found: change(found) if isinstance(found, Ref) else found)
+
+    def changed(found: Node) -> Node:
+        match found:
+            case Ref():
+                return change(found)
+            case _:
+                return found
+
+    return rewrite(expression, changed)
 
 
 def reading(expression: Node, others: Mapping[Array, Array]) -> Node:

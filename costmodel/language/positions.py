@@ -52,24 +52,25 @@ def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
     """An expression read as factor*entry + rest, with an array entry (a `Ref`) and polynomials:
     (entry, factor, rest); (None, 0, rest) for a constant. None for any other expression. (P[i] -
     1)*B + e gives (P[i], B, e - B)."""
-    if isinstance(part, Ref):
-        return part, Poly.of(1), Poly()
-    if isinstance(part, Constant):
-        return None, Poly(), part.base
-    if not isinstance(part, (Add, Sub, Mul)):
-        return None
-    left, right = map(_linear, (part.left, part.right))
+    match part:
+        case Ref():
+            return part, Poly.of(1), Poly()
+        case Constant(base):
+            return None, Poly(), base
+        case Add(one, other) | Mul(one, other):
+            left, right = _linear(one), _linear(other)
+        case Sub(one, other):
+            left, right = _linear(one), _linear(Mul(Constant(Poly.of(-1)), other))
+        case _:
+            return None
     if left is None or right is None or not (left[0] is None or right[0] is None):
         return None
-    if isinstance(part, Mul):
-        by, of = (left[2], right) if left[0] is None else (right[2], left)
-        return of[0], of[1] * by, of[2] * by
-    sign = -1 if isinstance(part, Sub) else 1
-    return (
-        right[0] if left[0] is None else left[0],
-        left[1] + right[1] * sign,
-        left[2] + right[2] * sign,
-    )
+    of, by = (right, left) if left[0] is None else (left, right)
+    match part:
+        case Mul():
+            return of[0], of[1] * by[2], of[2] * by[2]
+        case _:
+            return of[0], of[1], of[2] + by[2]
 
 
 def largest_position(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:

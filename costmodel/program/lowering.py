@@ -122,17 +122,17 @@ def _one_by_one(form: Form, equations: tuple[Equation, ...], masked: str, keys: 
 @lru_cache(maxsize=4096)
 def _rewrites_read(equation: Equation) -> frozenset[str]:
     """The rewrites that `_written_out` reads for an equation."""
-    value, nodes = equation.value, [node for node, _ in walk(equation.value)]
-    found = set[str]()
-    if isinstance(value, Composite) and value.name in WRITTEN:
-        found.update(WRITTEN[value.name].rewrites)
-    if any(isinstance(node, Composite) and node.name == "scaled" for node in nodes):
-        found.update(SCALES)
-    if isinstance(value, Select) and value.sorts:
-        found.add("sort=merge")
-    if isinstance(value, Scan):
-        found.add("scan=brent-kung")
-    return frozenset(found)
+    composites = [node for node, _ in walk(equation.value) if isinstance(node, Composite)]
+    scales = SCALES if any(node.name == "scaled" for node in composites) else ()
+    match equation.value:
+        case Composite(name) if name in WRITTEN:
+            return frozenset((*WRITTEN[name].rewrites, *scales))
+        case Select(sorts=True):
+            return frozenset(("sort=merge", *scales))
+        case Scan():
+            return frozenset(("scan=brent-kung", *scales))
+        case _:
+            return frozenset(scales)
 
 
 @lru_cache(maxsize=4096)
@@ -146,10 +146,12 @@ def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Se
         EquationError: a composite inside an expression that must be a whole right-hand side, or the
             chunk number of a reduction index.
     """
-    value, parts = equation.value, [equation]
-    if isinstance(value, Composite) and value.name in WRITTEN:
-        with at_its_line(equation):
-            parts = WRITTEN[value.name].write(equation, value, tuple(rewrites))
+    match equation.value:
+        case Composite(composite) as value if composite in WRITTEN:
+            with at_its_line(equation):
+                parts = WRITTEN[composite].write(equation, value, tuple(rewrites))
+        case _:
+            parts = [equation]
     for inner in (found for part in parts for found, _ in walk(part.value)):
         if isinstance(inner, Composite) and inner.name in WRITTEN:
             raise EquationError(
@@ -170,19 +172,17 @@ def _with_scaled_sides(equation: Equation, *, each: bool) -> Iterator[Equation]:
     arrays times the root of the scale, and the equation over the copies, Z[i, j] = sum of
     Q'[i, c] K'[j, c]; any other equation unchanged. `each`: each query has a copy of the keys of
     its own, K'[i, j, c]."""
-    scores = equation.value
-    body = scores.body if isinstance(scores, Composite) and scores.name == "scaled" else None
-    product = body.body if isinstance(body, Reduce) else body
-    if (
-        not isinstance(scores, Composite)
-        or not isinstance(product, Mul)
-        or not isinstance(product.left, Ref)
-        or not isinstance(product.right, Ref)
-    ):
-        yield equation
-        return
+    around: Callable[[Node], Node]
+    match equation.value:
+        case Composite("scaled", Reduce(kind, Mul(Ref() as left, Ref() as right), over), by=by):
+            around = lambda product: Reduce(kind, product, over)  # noqa: E731  # beside the pattern
+        case Composite("scaled", Mul(Ref() as left, Ref() as right), by=by):
+            around = lambda product: product  # noqa: E731
+        case _:
+            yield equation
+            return
     copies = []
-    for step, side in (("left", product.left), ("right", product.right)):
+    for step, side in (("left", left), ("right", right)):
         of = side.array
         indices: Sequence[Index] = [
             Index(f"p{k}", (ONE,), (extent,)) for k, extent in enumerate(of.shape)
@@ -190,18 +190,15 @@ def _with_scaled_sides(equation: Equation, *, each: bool) -> Iterator[Equation]:
         read = side.positions
         at: tuple[Position, ...] = tuple(index.as_poly() for index in indices)
         axes: Sequence[int] = ()
-        if each and (own := _of_the_query(equation, product.left, product.right, side)):
+        if each and (own := _of_the_query(equation, left, right, side)):
             (axes, indices), at = own, read
         extents = tuple(equation.array.shape[axis] for axis in axes)
         queries = tuple(equation.positions[axis] for axis in axes)
         copy = derived(equation.array, "scaled", step, shape=(*extents, *of.shape))
-        value = Mul(Ref(of, at), Constant(scores.by, Fraction(-1, 2)))
+        value = Mul(Ref(of, at), Constant(by, Fraction(-1, 2)))
         yield Equation(copy, (*queries, *at), value, tuple(indices), equation.whole, equation.place)
         copies.append(Ref(copy, (*queries, *read)))
-    products = Mul(*copies)
-    yield replace(
-        equation, value=replace(body, body=products) if isinstance(body, Reduce) else products
-    )
+    yield replace(equation, value=around(Mul(*copies)))
 
 
 def _of_the_query(
@@ -224,12 +221,13 @@ def _of_the_query(
 
 def _by_algorithm(equation: Equation, rewrites: frozenset[str]) -> Equation:
     """The equation; one that sorts or scans, by the algorithm that the rewrites name."""
-    value = equation.value
-    if "sort=merge" in rewrites and isinstance(value, Select):
-        return replace(equation, value=replace(value, kind=MERGE_SORT))
-    if "scan=brent-kung" in rewrites and isinstance(value, Scan):
-        return replace(equation, value=replace(value, kind=BRENT_KUNG))
-    return equation
+    match equation.value:
+        case Select() as value if "sort=merge" in rewrites:
+            return replace(equation, value=replace(value, kind=MERGE_SORT))
+        case Scan() as value if "scan=brent-kung" in rewrites:
+            return replace(equation, value=replace(value, kind=BRENT_KUNG))
+        case _:
+            return equation
 
 
 def _scale_name(rewrites: Iterable[str]) -> str:
@@ -252,7 +250,11 @@ _SCALES: Mapping[str, Callable[[Composite], Node]] = {
 
 def _with_scale(scale: Callable[[Composite], Node], node: Node) -> Node:
     """A node, with scaled scores expanded."""
-    return scale(node) if isinstance(node, Composite) and node.name == "scaled" else node
+    match node:
+        case Composite("scaled"):
+            return scale(node)
+        case _:
+            return node
 
 
 def _range_by_range(system: System) -> System:

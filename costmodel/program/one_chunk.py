@@ -14,6 +14,7 @@ from costmodel.language.nodes import (
     Binary,
     Call,
     Constant,
+    Flat,
     FreeScale,
     Gather,
     Neg,
@@ -88,12 +89,16 @@ class _From:
 
     def same(self, part: object) -> bool:
         """Whether a node or a position is the same for all values of the size."""
-        if isinstance(part, Reduce):
-            return all(self.in_range(one.over, (one.body,)) for one in part.parts)
-        if isinstance(part, Ref):
-            return all(map(self.same, part.positions))
-        if isinstance(part, Node):
-            return isinstance(part, PLAIN) and all(map(self.same, part.children))
-        if isinstance(part, Gather):
-            return False
-        return self.letter not in self.value(position_value(part)).letters  # type: ignore[arg-type]
+        match part:
+            case Reduce():
+                return all(self.in_range(one.over, (one.body,)) for one in part.parts)
+            case Ref():
+                return all(map(self.same, part.positions))
+            case Node():
+                return isinstance(part, PLAIN) and all(map(self.same, part.children))
+            case Gather():
+                return False
+            case Poly() | Flat():
+                return self.letter not in self.value(position_value(part)).letters
+            case _:
+                raise TypeError(f"{type(part).__name__} is no node and no position")

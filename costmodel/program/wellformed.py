@@ -181,7 +181,8 @@ def check_form(system: System) -> tuple[tuple[Equation, Suspect], ...]:
 
     for equation in system.equations:
         with at_its_line(equation):
-            if isinstance(equation.value, Select):
+            if equation.array.below is not None:
+                assert isinstance(equation.value, Select)
                 _check_selection(system, equation, equation.value)
             check_or_note(
                 equation, equation.array, partial(_check_written_inside, system, equation)

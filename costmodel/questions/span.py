@@ -221,7 +221,8 @@ def reduced(
     """The depth of a reduction, transform, scan or selection of the equation of `part`: `levels`
     after its deepest term, and 0 (`READY`) where it may have no term. `around`: the constraints on
     the indices around it."""
-    if isinstance(node, Reduce) and len(node.parts) > 1:
+    if len(node.parts) > 1:
+        assert isinstance(node, Reduce)
         return _over_ranges(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
     hidden = [index.atom for index in node.over]

@@ -41,9 +41,12 @@ def _gelu_tanh(equation: Equation, composite: Composite) -> list[Equation]:
     """The equations that replace `equation`, whose right side is the composite `gelu_tanh`, 0.5 x
     (1 + tanh(sqrt(2/pi) (x + 0.044715 x x x))); an operand that is an expression is defined first,
     as an array of its own."""
-    parts, x = Parts(equation), composite.body
-    if not isinstance(x, Ref):
-        x = parts.define("in", x)
+    parts = Parts(equation)
+    match composite.body:
+        case Ref() as x:
+            pass
+        case expression:
+            x = parts.define("in", expression)
     inner = SQRT_2_OVER_PI * (x + CUBIC * x * x * x)
     return parts.finish(HALF * x * (1 + function("tanh", inner)))
 

@@ -114,12 +114,12 @@ def joins_tokens(system: System, equation: Equation) -> bool:
     different positions, as Q[i, h] K[j, h], or computes a recurrent state or its gradient."""
     if {equation.array, equation.array.gradient_of} & recurrent(system.forward):
         return True
-    for node, _ in walk(equation.value):
-        if isinstance(node, Reduce) and node.kind == "sum":
-            inner = [ref for ref, _ in refs(node.body) if not _parameter(ref.array)]
-            inner = [ref for ref in inner if ref.array.role != "buffer"]
-            if len({ref.positions for ref in inner}) > 1:
-                return True
+    reductions = (node for node, _ in walk(equation.value) if isinstance(node, Reduce))
+    for body in (node.body for node in reductions if node.kind == "sum"):
+        inner = [ref for ref, _ in refs(body) if not _parameter(ref.array)]
+        inner = [ref for ref in inner if ref.array.role != "buffer"]
+        if len({ref.positions for ref in inner}) > 1:
+            return True
     return False
 
 

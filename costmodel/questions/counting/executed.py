@@ -119,7 +119,8 @@ def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
     """Yield the operations of a sum or maximum of R terms that are no empty sums: R additions or
     comparisons, less 1 where there is a term (under `strict`, and for every maximum). A scatter,
     which adds each term to the entry that data choose, takes 1 addition per term."""
-    if isinstance(node.body, Bracket) and node.scatters:
+    if node.scatters:
+        assert isinstance(node.body, Bracket)
         # each term goes to the one entry that data choose: no point per value of its index
         yield Executed("add", points.inside(node.over).without(node.body.named))
         return
