@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
@@ -60,7 +61,25 @@ class Timer(Protocol):
         ...
 
 
-class ClockTimer:
+class OneByOne(ABC):
+    """A timer whose regions follow one another: each ends before the next begins."""
+
+    @abstractmethod
+    def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
+        """Seconds of one region."""
+
+    def several_s(
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
+    ) -> list[float]:
+        """The seconds of each of up to `count` regions `work`, one at least, until `stop()` holds;
+        `prepare` runs before each, untimed."""
+        found = [self.elapsed_s(work, prepare)]
+        while len(found) < count and not stop():
+            found.append(self.elapsed_s(work, prepare))
+        return found
+
+
+class ClockTimer(OneByOne):
     """Times work that ends when the call returns, with a clock in nanoseconds."""
 
     name = "perf_counter"
@@ -81,16 +100,6 @@ class ClockTimer:
         start = self.clock()
         work()
         return (self.clock() - start) * 1e-9
-
-    def several_s(
-        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
-    ) -> list[float]:
-        """Time up to `count` regions `work`, one after another, by the host's clock until `stop()`
-        holds, one at least, and return the seconds of each; `prepare` runs before each, untimed."""
-        found = [self.elapsed_s(work, prepare)]
-        while len(found) < count and not stop():
-            found.append(self.elapsed_s(work, prepare))
-        return found
 
     def facts(self, samples: int) -> dict[str, Any]:
         """The numbers of torch's threads. `samples` is not used: other timers need it."""
@@ -213,7 +222,7 @@ class CudaTimer:
         return {"enqueue_s": self.enqueue_s, "queued_regions": QUEUED_REGIONS}
 
 
-class AheadTimer(CudaTimer):
+class AheadTimer(OneByOne, CudaTimer):
     """Times single calls whose launches are all queued before the GPU begins with the call.
 
     The queue holds a sleep, longer than the host needs to enqueue the rest; then the work of
@@ -261,16 +270,6 @@ class AheadTimer(CudaTimer):
         if not in_time and self.cycle_s > 0:  # a higher clock has shorter cycles
             self.cycle_s = min(self.cycle_s, self.calibrated())
         return elapsed
-
-    def several_s(
-        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
-    ) -> list[float]:
-        """The seconds of each of up to `count` calls of `work`, timed one after another on an empty
-        queue until `stop()` holds, one at least; `prepare` runs before each, untimed."""
-        found = [self.elapsed_s(work, prepare)]
-        while len(found) < count and not stop():
-            found.append(self.elapsed_s(work, prepare))
-        return found
 
     def facts(self, samples: int) -> dict[str, Any]:
         """The share of calls that were wholly enqueued before the GPU began with them."""

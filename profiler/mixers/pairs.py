@@ -65,6 +65,22 @@ SQUARE = ScoreLayout("explicit", "direct", square)
 BAND = ScoreLayout("banded", "banded", band)
 
 
+class HeldRows(Heads, Mixer):
+    """A token attends to all rows that the state holds, and to its own."""
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the
+        token's own. Then the state takes the token's row."""
+        q_t, k_t, v_t = self._project(x_t)
+        k, v = (
+            torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
+            for name, row in (("K", k_t), ("V", v_t))
+        )
+        state.append(K=k_t, V=v_t)
+        row = dense_attention(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
+        return row.flatten(1) @ self.W_out
+
+
 class Restricted(Heads):
     """Attention in n heads of width h = d/n to at most w positions, including the token's own."""
 
@@ -102,7 +118,7 @@ class CentredRestricted(Restricted):
         return self.w // 2
 
 
-class CausalRestricted(Restricted, Mixer):
+class CausalRestricted(Restricted, HeldRows):
     """The w positions are the token's own and the w-1 before it."""
 
     MIXER = "restricted-attention-causal"
@@ -118,18 +134,6 @@ class CausalRestricted(Restricted, Mixer):
         require_sizes(batch=batch, length=self.l if length is None else length)
         shape = (batch, self.n, self.w - 1, self.K)
         return State({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
-
-    def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the
-        token's own. The state takes the token's row in place of the oldest."""
-        q_t, k_t, v_t = self._project(x_t)
-        k, v = (
-            torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
-            for name, row in (("K", k_t), ("V", v_t))
-        )
-        state.append(K=k_t, V=v_t)
-        row = dense_attention(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
-        return row.flatten(1) @ self.W_out
 
 
 _Class = TypeVar("_Class", bound=type[Restricted])

@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
 from costmodel.mixers.sparse import drawn
-from profiler.mixers.pairs import InBlocks
+from profiler.mixers.pairs import HeldRows, InBlocks
 from profiler.mixers.self_attention import PROJECTIONS, Heads
 from profiler.modules.attention import EXPLICIT, dense_attention, products
 from profiler.modules.base import Mixer, State, require_sizes
@@ -137,7 +137,7 @@ class Summaries(State):
     kernels=KERNELS,
     step_kernels=KERNELS,
 )
-class FixedAttention(InBlocks, Mixer):
+class FixedAttention(InBlocks, HeldRows):
     """A token attends to its block up to itself, and to the last s rows of each block before."""
 
     def __init__(self, *, d: int, l: int, n: int, B: int, s: int) -> None:
@@ -192,18 +192,6 @@ class FixedAttention(InBlocks, Mixer):
         rows = length // self.B * self.kept + min(self.B, length)
         arrays = {name: self.like.new_zeros(batch, self.n, rows, self.K) for name in ("K", "V")}
         return Summaries(arrays, B=self.B, kept=self.kept, length=length)
-
-    def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the
-        token's own."""
-        q_t, k_t, v_t = self._project(x_t)
-        k, v = (
-            torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
-            for name, row in (("K", k_t), ("V", v_t))
-        )
-        state.append(K=k_t, V=v_t)
-        row = dense_attention(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
-        return row.flatten(1) @ self.W_out
 
 
 class Windowed(Heads):
