@@ -77,6 +77,7 @@ def test_wheel_holds_the_packages_and_the_data(installed: Path) -> None:
         assert found == source
     assert (installed / "cli.py").is_file()
     tables = {path.relative_to(ROOT / "tables") for path in (ROOT / "tables").rglob("*.*")}
+    tables = {path for path in tables if path.parts[0] != "generated"}  # which no command reads
     data = installed / "costmodel" / "_tables"
     assert {path.relative_to(data) for path in data.rglob("*.*")} == tables
     (information,) = installed.glob("*.dist-info")
