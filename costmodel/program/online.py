@@ -110,11 +110,12 @@ def _softmax(system: System, result: Equation, rows: int) -> _Softmax | None:
     ):
         return None
     assert isinstance(powers.value, Call)
-    score, replaced = powers.value.body, [powers, total]
-    if isinstance(score, Sub):  # under `safe-softmax`
-        assert isinstance(score.right, Ref)
-        replaced += system.defining[score.right.array]
-        score = score.left
+    replaced = [powers, total]
+    match powers.value.body:
+        case Sub(score, Ref(largest)):  # under `safe-softmax`
+            replaced += system.defining[largest]
+        case score:
+            pass
     return _Softmax(result, powers, total, score, sums, replaced, key, rows)
 
 
@@ -122,7 +123,11 @@ def _is_sum(value: Node, weight: Ref, key: Index) -> bool:
     """Whether a right side is a sum over the keys of a weight, or of a weight times an entry."""
     if not isinstance(value, Reduce) or value.kind != "sum" or value.over != (key,):
         return False
-    factors = (value.body.left, value.body.right) if isinstance(value.body, Mul) else (value.body,)
+    match value.body:
+        case Mul(left, right):
+            factors = [left, right]
+        case body:
+            factors = [body]
     return weight in factors and sum(ref.array is weight.array for ref, _ in refs(value)) == 1
 
 
@@ -193,9 +198,11 @@ class _Softmax:
         """An expression with the keys of one block: over them in a sum or maximum over keys, else
         at one of them."""
         inner = self.place(number)
-        if isinstance(part, Reduce) and part.over == (self.key,):
-            return replace(part, body=self.of_block(part.body, number), over=(inner,))
-        flat = Flat(number, inner.as_poly(), Poly.of(self.rows))
+        match part:
+            case Reduce() if part.over == (self.key,):
+                return replace(part, body=self.of_block(part.body, number), over=(inner,))
+            case _:
+                flat = Flat(number, inner.as_poly(), Poly.of(self.rows))
 
         def at(ref: Ref) -> Ref:
             places = (flat if p == self.key.as_poly() else p for p in ref.positions)
