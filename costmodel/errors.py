@@ -255,39 +255,43 @@ DEEPEST = 9
 """The most causes of an error that are followed: a chain of causes may be a circle."""
 
 
-def unusable_package(error: BaseException) -> str:
+def unusable_package(error: BaseException, beside: str = "") -> str:
     """A phrase with the package whose import raised `error` and what to do; "" for an error that no
-    import of a package raised, and for a module of this project.
+    import of a package raised, and for a module of this project, or of the folder `beside`.
 
-    Where the system limits the memory of this process, the phrase for a package that is installed
-    ends with the limit.
+    The phrase for a package that is installed ends with the limit where the system limits the
+    memory of this process; else, for an ImportError, with how to install the package again.
 
     >>> unusable_package(ModuleNotFoundError("no torch", name="torch.nn"))
     'torch, which is not installed (pip install torch)'
     """
     named = error.name if isinstance(error, ImportError) and isinstance(error.name, str) else ""
     missing = isinstance(error, ModuleNotFoundError)
-    package = (not missing and _imported_package(error)) or named.partition(".")[0]
+    package = (not missing and _imported_package(error, beside)) or named.partition(".")[0]
     if not package or package in OWN:
         return ""
+    how = INSTALLED_AS.get(package, package)
     if missing:
-        how = INSTALLED_AS.get(package, package)
         return f"{package}, which is not installed (pip install {how})"
     for _ in range(DEEPEST):  # the first cause says why
         error = error.__cause__ or error
-    limit = address_space()
-    allowed = "" if limit is None else f"; ulimit -v allows this process {limit >> 10:,} KB"
-    return f"{package}, which does not load here: {words_of(error)}{allowed}"
+    remedy = ""
+    if (limit := address_space()) is not None:
+        remedy = f"; ulimit -v allows this process {limit >> 10:,} KB"
+    elif isinstance(error, ImportError):
+        remedy = f"; install it again (pip install --force-reinstall {how})"
+    return f"{package}, which does not load here: {words_of(error)}{remedy}"
 
 
-def _imported_package(error: BaseException) -> str:
-    """The package whose import raised `error`, outside this project and a user's files; "" for an
-    error that no import raised."""
+def _imported_package(error: BaseException, beside: str) -> str:
+    """The package whose import raised `error`, outside this project, a user's files and the folder
+    `beside` ("": none); "" for an error that no import raised."""
     last = error.__traceback__
     while last is not None:
         frame, last = last.tb_frame, last.tb_next
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         own = package in (*OWN, "__main__") or package.startswith(USER)
+        own |= bool(beside) and frame.f_code.co_filename.startswith(f"{beside}/")
         # the top level of a module runs while the module is imported
         if frame.f_code.co_name == "<module>" and package and not own:
             return package

@@ -21,12 +21,14 @@ import sys
 import termios
 import tomllib
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import cli
 import costmodel as cm
+from costmodel.commands.streams import Failed
 from costmodel.mixers import DEFAULT, builtin, groups, names
 from costmodel.report.references import of_mixer
 from tests.goldens import GOLDEN, hold
@@ -451,6 +453,32 @@ def test_a_bad_file_is_one_sentence(
     assert cli.run(["table", f"{path}:decay"]) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_a_package_that_does_not_load_is_named_with_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An ImportError of a package's own, as of a torch without one of its libraries."""
+    (lib := tmp_path / "lib").mkdir()
+    (lib / "unloadable.py").write_text("raise ImportError('libnone.so: no such file')")
+    monkeypatch.syspath_prepend(lib)
+    (folder := tmp_path / "mine").mkdir()
+    bodies = {"own": "import unloadable", "two": "import own", "no": "from json import x"}
+    for name, body in bodies.items():
+        (folder / f"{name}.py").write_text(body)
+    said = (
+        "unloadable, which does not load here: ImportError: libnone.so: no such file; install it "
+        "again (pip install --force-reinstall unloadable)"
+    )
+    for name, of in (
+        ("own", f"the file needs {said}"),
+        ("two", f"the file needs {said}"),
+        ("no", "ImportError: cannot import name 'x' from 'json'"),
+    ):
+        assert cli.run(["table", f"{folder}/{name}.py:m"]) == 2
+        assert f"{name}.py does not import: {of}" in capsys.readouterr().err
+    with pytest.raises(Failed, match=re.escape(said)), cli.packages_loaded("profile"):
+        import_module("unloadable")
 
 
 def test_a_file_without_a_name_lists_what_it_defines(

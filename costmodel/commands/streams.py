@@ -119,12 +119,14 @@ def answers_alone() -> Iterator[None]:
 
 
 def printed(text: str | Iterable[str]) -> None:
-    """Print text, whole or in pieces, on the stream of answers and flush it; Failed if it cannot be
-    written, BrokenPipeError if the reader of a pipe has closed it."""
+    """Print text, whole or in pieces, on the stream of answers, each piece as soon as it is made;
+    Failed if it cannot be written, BrokenPipeError if the reader of a pipe has closed it: the
+    pieces that follow are then not made."""
     stream = answers()
     try:
-        stream.writelines([text] if isinstance(text, str) else text)
-        stream.flush()
+        for piece in [text] if isinstance(text, str) else text:
+            stream.write(piece)
+            stream.flush()
     except BrokenPipeError:
         raise
     except OSError as error:

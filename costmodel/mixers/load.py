@@ -22,6 +22,7 @@ from costmodel.errors import (
     is_interrupt,
     shortened,
     text_of,
+    unusable_package,
     words_of,
 )
 from costmodel.language.equations import Mixer
@@ -327,6 +328,11 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
         return f"{words_of(error)}: install {error.name}, or put its file beside {path.name}"
     frames = traceback.extract_tb(error.__traceback__)
+    folder = path.resolve().parent
+    elsewhere = frames and not Path(frames[-1].filename).resolve().is_relative_to(folder)
+    needs = unusable_package(error, folder.as_posix()) if isinstance(error, ImportError) else ""
+    if needs and elsewhere:
+        return f"the file needs {needs}"
     inside = bool(frames) and Path(frames[-1].filename).is_relative_to(PACKAGE)
     if line is None or not inside or isinstance(error, SAYING):
         return words_of(error)

@@ -266,13 +266,14 @@ class Document:
     """The answer of a command; each field is computed when a format needs it.
 
     Args:
-        parts: computes the headings, sentences, tables and equations.
+        parts: computes the headings, sentences, tables and equations, one after another if it
+            returns an iterator: what precedes the first table is then printed at once.
         lead: sentences that hold for all tables, such as the sizes; every caption repeats them.
         data: computes the object of JSON, without its `schema`; None if there is no JSON.
         rows: computes header and rows of CSV; None if there is no CSV.
     """
 
-    parts: Callable[[], Sequence[Part]]
+    parts: Callable[[], Iterable[Part]]
     lead: tuple[Line, ...] = ()
     data: Callable[[], Mapping[str, Any]] | None = None
     rows: Callable[[], Rows] | None = None

@@ -143,7 +143,7 @@ class Latex(Typeset):
     def pieces(self, document: Document) -> Iterator[str]:
         """Yield the document in LaTeX: a preamble in comments, then its parts, list items in an
         itemize environment."""
-        parts = document.parts()
+        parts = list(document.parts())
         self.lead = document.lead
         self.several = sum(isinstance(part, Table) for part in parts) > 1
         blocks = []

@@ -197,10 +197,17 @@ def _spaced(blocks: Iterable[tuple[Part | None, str]]) -> Iterator[str]:
     yield "\n"
 
 
-def _with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:
+def _with_notes(parts: Iterable[Part]) -> Iterator[tuple[Part, list[Line]]]:
     """Yield each part with the notes below it: for a table the notes that no later table repeats,
-    for any other part none."""
-    last = {line: part for part in parts if isinstance(part, Table) for line in part.said}
-    for part in parts:
+    for any other part none. What precedes the first table is yielded before the rest is known."""
+    coming = iter(parts)
+    rest: list[Part] = []
+    for part in coming:
+        if isinstance(part, Table):
+            rest = [part, *coming]
+        else:
+            yield part, []
+    last = {line: part for part in rest if isinstance(part, Table) for line in part.said}
+    for part in rest:
         own = part.said if isinstance(part, Table) else []
         yield part, [line for line in own if last[line] is part]

@@ -446,6 +446,8 @@ def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
         return ""
 
     if stopped := _fault_of_call(run):
+        if made is Decoding:
+            stopped += Decoding(subject, draw, MOST_POINTS).cause()
         said.append(("step" if made is Decoding else "result", stopped))
     return said
 

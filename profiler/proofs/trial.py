@@ -710,6 +710,14 @@ OF_A_COPY = ", in a step of a copied state"
 """Which step gave a wrong row, in words; a step of the sequence itself is not named."""
 
 
+KEEPS_APART = (
+    "; decoding the sequence alone succeeds, so that steps of another sequence or of a copied "
+    "state change what the module keeps: step must keep all that later steps need in the state "
+    "that it is given, none of it in the module"
+)
+"""The likely cause of an error that steps raise only beside other steps."""
+
+
 class Decoding(Trial):
     """Decodes a sequence, with steps of another sequence and of a copied state in between, which
     must not influence each other."""
@@ -769,6 +777,15 @@ class Decoding(Trial):
                             f"{said}{of}{inside}{self._step_blamed(begins + k, sample, of)}",
                         )
                         return
+
+    def cause(self) -> str:
+        """The likely cause of an error that `findings` raised in another trial of the same draw
+        (`KEEPS_APART`); "" if the steps of one sequence alone raise an error too."""
+        try:
+            decoded(self.case, self.draw.sizes["l"])
+        except Exception:  # a module of a user's own may raise anything
+            return ""
+        return KEEPS_APART
 
     def _of_another(self, other: ModuleCase, sample: int) -> np.ndarray[Any, Any]:
         """The equations' result (l, ...) for one sequence of a case with other inputs."""

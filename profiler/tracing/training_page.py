@@ -78,13 +78,15 @@ TRACED = (
 def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
     """Make the document on the cost of training of these mixers. With `modules` every
     implementation is traced, which takes minutes."""
-    return Document(
-        lambda: [
-            Heading("What training costs", 1),
-            *derived(mixers),
-            *([traced_modules(mixers)] if modules else []),
-        ]
-    )
+
+    def parts() -> Iterator[Part]:
+        """Yield the page's parts: the later ones take minutes."""
+        yield Heading("What training costs", 1)
+        yield from derived(mixers)
+        if modules:
+            yield traced_modules(mixers)
+
+    return Document(parts)
 
 
 def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:

@@ -30,7 +30,7 @@ from profiler.proofs.each_size import EachSize
 from profiler.proofs.equality import not_reached
 from profiler.proofs.history import BEFORE
 from profiler.proofs.rounding import WrongKernels, sharp
-from profiler.proofs.trial import Decoding, Refused, Subject, Trial
+from profiler.proofs.trial import KEEPS_APART, Decoding, Refused, Subject, Trial
 from tests.user_mixers import PLAIN, WINDOW, Change, written
 
 
@@ -653,6 +653,22 @@ def test_a_step_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert "pass x=row.squeeze(-2)" in found[step].detail
     drawn = found["direct: step equals equations at random calls"]
     assert (drawn.passed, drawn.detail) == (None, f"needs '{step}', which fails")
+
+
+def test_a_step_that_fails_beside_other_steps_alone_is_told_the_cause(tmp_path: Path) -> None:
+    """The module counts steps of its own, from 0 at each new state."""
+    changes = (
+        (STATE, f"self.steps = 0; {STATE}"),
+        (STEP, f"self.steps += 1; [0][self.steps - state.position]; {STEP}"),
+    )
+    mixer = cm.mixer(written(tmp_path, "counts-steps", *changes))
+    (described,) = implementations(mixer).values()
+    for length, cause in ((1, []), (3, [KEEPS_APART])):
+        draw = Draw({"l": length, "d": 2, "w": 2})
+        found = findings(Decoding, Subject(mixer, described), draw)
+        assert found == [
+            ("step", f"the module fails: IndexError: list index out of range{of}") for of in cause
+        ]
 
 
 def test_a_step_is_not_blamed_where_forward_alone_is_wrong(tmp_path: Path) -> None:

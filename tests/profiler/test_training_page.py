@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,20 @@ def test_what_follows_from_the_equations_is_up_to_date(name: str) -> None:
     found = rows_of(own)
     assert {*found} == {name} and len(found[name]) > 3 and found[name] == rows_of(page)[name]
     assert footnotes(own) <= footnotes(page)
+
+
+def test_nothing_is_calculated_for_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first line is written before the tables are calculated, which takes minutes."""
+    asked: list[object] = []
+    monkeypatch.setattr(training_page, "derived", lambda mixers: map(asked.append, [mixers]))
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8", closefd=False) as closed:
+        monkeypatch.setattr("costmodel.commands.streams.answers", lambda: closed)
+        assert cli.run(["training", "she", "--equations"]) == 0 and asked == []
+        with suppress(BrokenPipeError):
+            closed.close()
+    os.close(writing)
 
 
 def test_a_dash_has_the_command_for_its_number(capsys: pytest.CaptureFixture[str]) -> None:
