@@ -76,7 +76,7 @@ def agree(name: str, form: str, rewrites: tuple[str, ...]) -> None:
 
 UNDERIVED = "index q skips entries by a stride of B"
 """Why the span of a gradient summed over rows of one place in their blocks is searched."""
-CHOSEN = "depends on the values of bucket"
+CHOSEN = "depends on the values of bucket, so that the traffic has no formula"
 """Why there is no traffic of learned numbers that a table chooses."""
 
 

@@ -129,7 +129,9 @@ def test_a_context_is_counted_as_executed(write: Write, sizes: dict[str, int]) -
     assert differences(mixer(write), sizes) == []
 
 
-ENTRIES = "which entries of E are read depends on the values of at"
+ENTRIES = (
+    "which entries of E are read depends on the values of at, so that the traffic has no formula"
+)
 
 
 @pytest.mark.parametrize("write", GATHER, ids=lambda w: w.__name__)

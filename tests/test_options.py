@@ -349,7 +349,10 @@ def test_rules_equal_the_oracle(options: tuple[str, ...]) -> None:
         assert re.fullmatch(f".*traffic.*: {REFUSED}", words)
 
 
-REFUSED = "which entries of b_rel are read depends on the values of bucket"
+REFUSED = (
+    "which entries of b_rel are read depends on the values of bucket, so that the traffic has no "
+    "formula"
+)
 
 
 # What each option changes, by hand.

@@ -487,7 +487,12 @@ REFUSED: list[tuple[Write, Callable[[Mixer], object], str]] = [
         "P: the length of a sort depends on index i, and the sum of its comparisons is not "
         "derived: sort rows of one length",
     ),
-    (routing, cm.traffic, "which entries of W are read depends on the values of at"),
+    (
+        routing,
+        cm.traffic,
+        "which entries of W are read depends on the values of at, so that the traffic has no "
+        "formula",
+    ),
 ]
 
 
