@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -14,6 +15,8 @@ from zlib import crc32
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.stand_ins import Instead, substitute
 
 pytest.register_assert_rewrite("tests.goldens", "tests.published.verdicts")  # to show differences
 
@@ -60,8 +63,14 @@ def _small_caches() -> Iterator[None]:
         return
     with pytest.MonkeyPatch.context() as patch:
         known = (SMALL_CACHE, "assumed by the tests")
-        patch.setattr("profiler.meters.caches.last_level_bytes", lambda: known)
+        substitute(patch, last_level_bytes=lambda: known)
         yield
+
+
+@pytest.fixture
+def instead(monkeypatch: pytest.MonkeyPatch) -> Instead:
+    """Puts stand-ins in the places of what they are named for (`tests/stand_ins.py`)."""
+    return partial(substitute, monkeypatch)
 
 
 @pytest.fixture
@@ -83,10 +92,7 @@ def mutated(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 def nobody_else(patch: pytest.MonkeyPatch) -> None:
     """No call waits for a processor as far as any watch sees."""
-    from profiler.meters import disturbances
-
-    patch.setattr(disturbances, "switches_and_faults", lambda: (0, 0))
-    patch.setattr(disturbances, "thread_times", dict)
+    substitute(patch, switches_and_faults=lambda: (0, 0), thread_times=dict)
 
 
 FEW_COLLECTIONS = 100_000

@@ -13,6 +13,7 @@ import cli
 from costmodel.errors import ModelError, UnknownMixer
 from costmodel.networks.presets import load
 from costmodel.symbolic.effort import MOST
+from tests.stand_ins import Instead
 from tests.test_cli import USER
 from tests.typed import Capture, printed, refused
 
@@ -36,11 +37,10 @@ def claims_file(tmp_path: Path, **claim: Any) -> str:
     ],
 )
 def test_a_claim_that_takes_too_much_is_not_checkable(
-    formula: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    formula: str, tmp_path: Path, capsys: Capture, instead: Instead
 ) -> None:
     """A tenth of what is allowed is waited for, and far more is asked."""
-    allowed = "costmodel.symbolic.effort.limited.__wrapped__.__defaults__"
-    monkeypatch.setattr(allowed, (MOST // 10,))
+    instead(defaults_of_limited=(MOST // 10,))
     out = printed(capsys, "check", claims_file(tmp_path, formula=formula), "--format", "json")
     (claim,) = json.loads(out)["claims"]
     assert claim["verdict"] == "not-checkable" and "steps of arithmetic" in claim["note"]

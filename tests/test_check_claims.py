@@ -14,13 +14,13 @@ import pytest
 
 import cli
 import costmodel as cm
-from costmodel.claims import identities
 from costmodel.claims.instrumented import instrumented
 from costmodel.claims.interpretations import MOST_CHANGES, Interpretation, alternatives
 from costmodel.claims.line import claims_of
 from costmodel.claims.published import VERDICTS, Verdict, check
 from costmodel.claims.quantities import derive
 from tests.small import complete
+from tests.stand_ins import Instead
 from tests.test_claims import paper
 
 ROOT = Path(__file__).parents[1]
@@ -257,9 +257,8 @@ def test_no_other_interpretation_is_far_away() -> None:
     assert {one.changes(own) for one in tried} == {*range(1, MOST_CHANGES + 1)}
 
 
-def test_what_is_not_proven_is_not_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "EFFORT", 0)
-    monkeypatch.setattr(identities, "SEARCHED", 100)
+def test_what_is_not_proven_is_not_said_to_be(instead: Instead) -> None:
+    instead(identity_effort=0, identities_searched=100)
     derived = derive("strided-attention", "span", Interpretation(phase="training")).text
     found = verdict(f"span = {derived}", "strided-attention")
     assert (found.verdict, found.proven) == ("agrees", False)
@@ -610,10 +609,10 @@ def test_a_name_may_say_the_form(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_figure_that_only_a_search_finds_is_compared_at_sizes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], instead: Instead
 ) -> None:
     """Reads by a stride: path lengths have no formula; what needs one is not decided."""
-    monkeypatch.setattr(identities, "SEARCHED", 60)
+    instead(identities_searched=60)
     mixer = "check sinkhorn --claim"
     (true,) = json_of(f"{mixer} 'path_length = Min(l - 1, 1)'", capsys)["claims"]
     assert true["verdict"] == "agrees" and "smallest sizes; no proof for all" in true["note"]

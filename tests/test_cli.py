@@ -33,6 +33,7 @@ from costmodel.mixers import DEFAULT, builtin, groups, names
 from costmodel.report.references import of_mixer
 from tests.goldens import GOLDEN, hold
 from tests.small import without_inference
+from tests.stand_ins import Instead
 
 ROOT = Path(__file__).parents[1]
 CLAIMS = str(GOLDEN / "claims.json")
@@ -259,10 +260,10 @@ def test_a_users_mixer_works_like_a_built_in(
     assert "x: dt elements" in capsys.readouterr().out
 
 
-def test_the_list_fits_100_columns(monkeypatch: pytest.MonkeyPatch,
+def test_the_list_fits_100_columns(instead: Instead,
                                    capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     """One table, with the same columns for every family, and every mixer in it."""
-    monkeypatch.setattr("costmodel.commands.options.screen", lambda output: (100, False))
+    instead(screen=lambda output: (100, False))
     assert cli.run(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
@@ -646,13 +647,11 @@ def test_a_closed_pipe_is_no_error(printed: str, reader: str, first: str) -> Non
     "check reformer --claim 'total = O(l*log(l))' --claim 'mul = 4*l*d^2 + 2*l^2*d'",
 ])  # fmt: skip
 def test_every_line_fits_the_terminal_and_no_number_is_cut(
-    command: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, width: int, capsys: pytest.CaptureFixture[str], instead: Instead
 ) -> None:
     said = {}
     for columns in (None, width):
-        monkeypatch.setattr(
-            "costmodel.commands.options.screen", lambda output, columns=columns: (columns, False)
-        )
+        instead(screen=lambda output, columns=columns: (columns, False))
         assert cli.run(shlex.split(command)) in (0, 1)
         said[columns] = capsys.readouterr().out
     assert max(map(len, said[width].splitlines())) <= width

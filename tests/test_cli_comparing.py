@@ -14,6 +14,7 @@ from profiler.host.children import ChildExit
 from profiler.host.probes import NO, YES, MachineFinding, Surroundings
 from profiler.records.store import read
 from tests.recorded import RUNS
+from tests.stand_ins import Instead
 from tests.typed import Capture, printed, refused
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
@@ -95,15 +96,15 @@ def test_compare_tells_cut_off_lines_and_fails(tmp_path: Path, capsys: Capture) 
 
 
 @pytest.fixture
-def probes(monkeypatch: pytest.MonkeyPatch) -> dict[str, MachineFinding]:
+def probes(instead: Instead) -> dict[str, MachineFinding]:
     """What probes find, by name, in place of a look at this machine."""
     told = {"operations": MachineFinding("operations", YES, "counted")}
-    monkeypatch.setattr(findings, "disturbances", lambda around: [])
+    instead(found_disturbances=lambda around: [])
 
     def diagnose(around: Surroundings, **fields: object) -> findings.Diagnosis:
         return findings.Diagnosis(around.device, tuple(told.values()), ())
 
-    monkeypatch.setattr(findings, "diagnose", diagnose)
+    instead(diagnose=diagnose)
     return told
 
 
@@ -116,8 +117,8 @@ def test_doctor_fails_only_where_it_is_asked_to(
     printed(capsys, "doctor", "--device", "cpu", "--strict", code=FAILED)
 
 
-def test_doctor_looks_at_this_machine(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.host.probes.run_child", lambda *_: ChildExit(0))
+def test_doctor_looks_at_this_machine(capsys: Capture, instead: Instead) -> None:
+    instead(run_child=lambda *_: ChildExit(0))
     words = ("doctor", "--device", "cpu", "--quick", "--format", "json")
     found = json.loads(printed(capsys, *words))
     assert [each["what"] for each in found["measures"]] == list(findings.PROBES)

@@ -30,6 +30,7 @@ from profiler.reconcile.levels import row_classes
 from profiler.records.store import append, read
 from profiler.sweep import session
 from tests.recorded import ATTENTION, LAUNCH_BOUND, dispatch
+from tests.stand_ins import Instead
 from tests.typed import Capture, printed, refused
 from tests.user_mixers import written
 
@@ -75,10 +76,10 @@ def test_profile_in_json_and_csv(capsys: Capture) -> None:
 
 
 def test_counts_alone_take_no_time_and_keep_their_bytes(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, instead: Instead
 ) -> None:
     """Nothing is sampled, no profiler is started, and waiting threads sleep."""
-    monkeypatch.delattr("profiler.meters.sampler.warm_up")
+    instead(warm_up=None)
     loaded: list[object] = []
 
     def loading(name: str, package: str | None = None) -> ModuleType:
@@ -87,7 +88,7 @@ def test_counts_alone_take_no_time_and_keep_their_bytes(
 
     import_module = importlib.import_module
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setattr("profiler.commands.measuring.sys", SimpleNamespace(modules={}))
+    instead(modules_of_measuring=SimpleNamespace(modules={}))
     monkeypatch.setattr("profiler.commands.measuring.importlib.import_module", loading)
     words = ("me", "--impl", "toeplitz", "--l", "3", "--d", "2", "--counts-only")
     (record,) = json.loads(printed(capsys, "profile", *words, "--format", "json"))["measurements"]
@@ -199,7 +200,7 @@ def ended(capsys: Capture, *words: str) -> tuple[int, str, str]:
 
 
 def test_an_interrupt_says_where_the_rest_is(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capture, instead: Instead
 ) -> None:
     results = iter([ATTENTION])
 
@@ -208,7 +209,7 @@ def test_an_interrupt_says_where_the_rest_is(
             return record
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "measure", measured)
+    instead(measure=measured)
     path = tmp_path / "results.jsonl"
     code, out, sentence = ended(capsys, "profile", "she", "-o", str(path), *SMALL)
     assert code == INTERRUPTED and "self-attention" in out

@@ -16,6 +16,7 @@ from costmodel.symbolic.effort import limited
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import call
 from costmodel.symbolic.thresholds import points
+from tests.stand_ins import Instead
 
 
 def answer(text: str) -> Answer:
@@ -96,23 +97,23 @@ def test_sizes_that_do_not_fit_are_passed_over() -> None:
         compare_formula(parse("l"), answer("2*l"), lambda sizes: False)
 
 
-def test_too_many_cases_prove_nothing_but_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "MOST_CASES", 2)
+def test_too_many_cases_prove_nothing_but_are_evaluated(instead: Instead) -> None:
+    instead(identity_cases=2)
     formula = "Max(l, d) + Max(l, n) + Min(n, w)"
     found = compare_formula(parse(formula), answer(formula))
     assert not found.proven and not found.difference and found.disagreement is None
     assert found.text.endswith("smallest sizes; no proof for all")
 
 
-def test_sizes_refute_before_a_proof_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "difference", lambda *_: pytest.fail("a proof is tried"))
+def test_sizes_refute_before_a_proof_is_tried(instead: Instead) -> None:
+    instead(difference=lambda *_: pytest.fail("a proof is tried"))
     found = compare_formula(parse("22"), answer("Max(l, w)"))
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 1, "w": 1}
 
 
-def test_a_proof_takes_bounded_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proof_takes_bounded_effort(monkeypatch: pytest.MonkeyPatch, instead: Instead) -> None:
     one, two = parse("Max(l + 7, w + 5, 2*d)"), answer("Max(2*d, Max(l + 7, w + 5))")
-    monkeypatch.setattr(identities, "EFFORT", 0)
+    instead(identity_effort=0)
     found = compare_formula(one, two)
     assert (found.proven, found.difference) == (False, "")
     assert found.text == "equal at the 5000 smallest sizes; no proof for all"
@@ -121,10 +122,9 @@ def test_a_proof_takes_bounded_effort(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_proof_as_many_sizes_are_tried_as_effort_allows(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
-    monkeypatch.setattr(identities, "MOST_CASES", 2)
-    monkeypatch.setattr(identities, "limited", lambda units=2000: limited(units))
+    instead(identity_cases=2, limited_proof=lambda units=2000: limited(units))
     formula = "Max(l, d) + Max(l, n) + Min(n, w)"
     found = compare_formula(parse(formula), answer(formula))
     assert found.disagreement is None and identities.POINTS < found.tried < identities.SEARCHED
@@ -145,8 +145,8 @@ def test_cases_that_are_printed_are_proven() -> None:
     assert halves is not None and halves.at({"l": 1, "w": 2}) == -1
 
 
-def test_a_wrong_proof_would_be_caught_by_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "_is_zero", lambda apart: True)
+def test_a_wrong_proof_would_be_caught_by_evaluation(instead: Instead) -> None:
+    instead(is_zero=lambda apart: True)
     found = compare_formula(parse("l**2"), answer("l**3"))
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 2}
 

@@ -20,7 +20,7 @@ import costmodel as cm
 from costmodel import Mixer, Unanswered
 from costmodel.errors import SizeError
 from costmodel.program.conventions import Convention
-from costmodel.questions import activations, count, kept, peak, question, traffic
+from costmodel.questions import kept
 from costmodel.questions.count import counted
 from costmodel.questions.question import EVERY, Answers, answers
 from costmodel.questions.state import state_of
@@ -28,6 +28,7 @@ from profiler.modules import registry
 from profiler.modules.described import Described
 from profiler.reconcile.derived import Executed
 from profiler.reconcile.live_sets import live_sets
+from tests.stand_ins import Instead
 
 ROOT = Path(__file__).parents[1]
 
@@ -77,18 +78,16 @@ def test_a_reason_on_disk_is_raised(file: Path) -> None:
         kept.write()
 
 
-def test_other_sources_have_other_answers(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_sources_have_other_answers(file: Path, instead: Instead) -> None:
     filled(file)
-    monkeypatch.setattr(kept, "fingerprint", lambda: "other sources")
+    instead(fingerprint=lambda: "other sources")
     kept.keep_in(file)
     with pytest.raises(AssertionError, match="derived again"):
         ask(cm.mixer("she")).derived(named(counted), lambda: refuse(ask(cm.mixer("she"))))
 
 
 @pytest.mark.parametrize("phase", ["training", "training-step"])
-def test_what_reconcile_asks_of_equations_is_kept(
-    phase: str, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_reconcile_asks_of_equations_is_kept(phase: str, file: Path, instead: Instead) -> None:
     mixer = cm.mixer("she")
     does = Described(mixer.default_form, ("quotient-gradient",) * (phase != "training"))
 
@@ -103,16 +102,13 @@ def test_what_reconcile_asks_of_equations_is_kept(
     first = asked()
     kept.write()
     kept.keep_in(file)
-    for module in (activations, count, peak, question, traffic):
-        monkeypatch.setattr(module, "system_of", refuse)
+    instead(system_of=refuse)
     assert asked() == first
 
 
-def test_descriptions_of_modules_on_disk_need_no_torch(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_descriptions_of_modules_on_disk_need_no_torch(file: Path, instead: Instead) -> None:
     kept.keep_in(file)
-    monkeypatch.setattr(registry, "_read", set())
+    instead(files_read=set())
     described = registry.implementations("she")
     kept.write()
     code = (
@@ -129,13 +125,12 @@ def test_descriptions_of_modules_on_disk_need_no_torch(
 
 
 def test_a_file_of_modules_that_cannot_be_imported_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     def without_torch(file: str) -> None:
         raise ModuleNotFoundError(file)
 
-    monkeypatch.setattr(registry, "_read", set())
-    monkeypatch.setattr(registry, "_described_in", without_torch)
+    instead(files_read=set(), described_in=without_torch)
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError):
             registry.implementations("she")
@@ -213,13 +208,11 @@ def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
     kept.keep_in(None)
 
 
-def test_a_large_file_is_emptied_and_small_again(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_is_emptied_and_small_again(file: Path, instead: Instead) -> None:
     filled(file)
     with sqlite3.connect(file) as opened:
         opened.execute("INSERT INTO answers VALUES ('older', 'me', ?)", (bytes(10**6),))
-    monkeypatch.setattr(kept, "MOST_BYTES", 10**6)
+    instead(kept_bytes=10**6)
     kept.keep_in(file)
     ask(cm.mixer("me")).of(counted)
     kept.write()
@@ -295,13 +288,13 @@ def test_another_process_derives_half_of_the_answers(
 
 
 def test_tasks_are_carried_out_where_no_process_can_be_forked(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch, instead: Instead
 ) -> None:
     def refused() -> int:
         raise BlockingIOError("Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refused)
-    monkeypatch.setattr(kept, "usable_processes", lambda: 2)
+    instead(usable_processes=lambda: 2)
     kept.keep_in(file)
     done: list[int] = []
     kept.ahead([partial(done.append, k) for k in range(4)])
@@ -310,7 +303,7 @@ def test_tasks_are_carried_out_where_no_process_can_be_forked(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
 def test_an_error_of_a_task_ends_the_other_processes(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, instead: Instead
 ) -> None:
     def fails() -> None:
         while not (tmp_path / "begun").exists():
@@ -322,7 +315,7 @@ def test_an_error_of_a_task_ends_the_other_processes(
         time.sleep(60)
         (tmp_path / "ended").touch()
 
-    monkeypatch.setattr(kept, "usable_processes", lambda: 2)
+    instead(usable_processes=lambda: 2)
     kept.keep_in(file)
     with pytest.raises(ValueError, match="this task fails"):
         kept.ahead([fails, lasts])

@@ -41,6 +41,7 @@ from costmodel.symbolic.printing import (
 )
 from tests import systems
 from tests.small import complete, distinct, has_inference
+from tests.stand_ins import Instead
 from tests.typesetting import compiled, needs_latex
 
 l, d, n, h, w = (size(letter) for letter in "ldnhw")
@@ -501,14 +502,14 @@ def test_panels_of_a_long_table_have_one_caption() -> None:
 
 
 def test_a_cell_or_else_its_note_begins_with_the_case_at_the_default_sizes(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """Of one with t <= 1 and t >= 2, the latter, though the terminal's order is the other one."""
     asked = ("mamba-2", "--symbolic", "--phase", "inference", "--columns", "mixer,span")
     body, below = latex_of(*asked).split(r"\bottomrule")
     assert r"\max" in body and "(a)" not in body
     assert below.index(r"If $t \ge 2") < below.index(r"if $t \le 1")
-    monkeypatch.setattr("costmodel.report.latex.HIGHEST", 90)
+    instead(highest_table=90)
     text = latex_of(*asked)
     (note,) = (line for line in text.splitlines() if line.startswith(r"\par") and "(a)" in line)
     assert note.index(r"t \ge 2") < note.index(r"t \le 1")

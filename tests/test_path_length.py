@@ -40,6 +40,7 @@ from costmodel.symbolic.polynomial import Poly, size
 from costmodel.symbolic.printing import formula_text, formula_words
 from tests import chunk_systems, systems
 from tests.small import LEFT_OPEN, least
+from tests.stand_ins import Instead
 from tests.systems import examples
 
 Row = Callable[[tuple[int, ...], Mapping[str, int]], int]
@@ -878,7 +879,7 @@ def test_rows_by_stride_by_hand() -> None:
 
 
 def test_more_reads_than_are_followed_are_refused_beforehand(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """No read is followed, no set of rows made; the other figures stand."""
     asked = case(cm.mixer("strided-attention"), "direct", {"l": 10**6, "B": 16, "d": 2, "n": 1})
@@ -893,7 +894,7 @@ def test_more_reads_than_are_followed_are_refused_beforehand(
         rows_on_axes(system_of(asked.mixer, "direct", (), "training")), asked.sizes
     )
     _ = graph.homes
-    monkeypatch.setattr(followed, "MOST", 1)
+    instead(hops_followed=1)
     with pytest.raises(Unsupported, match="words for the rows that entries are made of"):
         _ = graph.reads
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import cli
-from costmodel.claims import identities
 from costmodel.mixers import names
 from costmodel.mixers.load import mixer as load_mixer
+from tests.stand_ins import Instead
 
 FOREIGN = r"""
 \begin{table}\caption{Complexity}
@@ -375,10 +375,10 @@ READ_BACK = (
 @pytest.mark.parametrize(("mixer", "format_"), [*zip(names(), cycle(["csv", "latex"]))])
 def test_what_is_printed_of_a_mixer_is_read_back(
     mixer: str, format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:  # fmt: skip
     """Maxima and cases too; `agrees-under` is what `once` has apart."""
-    monkeypatch.setattr(identities, "SEARCHED", 200)
+    instead(identities_searched=200)
     path = tmp_path / ("own.csv" if format_ == "csv" else "own.tex")
     words = ["table", mixer, "--symbolic", "--columns", READ_BACK, "--format", format_]
     assert cli.run([*words, "-o", str(path)]) == 0

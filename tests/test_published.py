@@ -20,6 +20,7 @@ from costmodel.claims.records import load
 from costmodel.data import data_dir
 from costmodel.errors import DataMissing, PublishedError
 from costmodel.language.formula_text import parse
+from tests.stand_ins import Instead
 
 DERIVED = {
     "v1.T3.self-attention.add.sum": "4*d**2*l + d*l**2 - 4*d*l - l*n",
@@ -459,11 +460,11 @@ def test_a_misprint_without_its_record_fails() -> None:
         assert unrecorded([verdict]) == [verdict]
 
 
-def test_a_question_without_an_answer_is_not_checkable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_without_an_answer_is_not_checkable(instead: Instead) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise Unanswered("the transform spans the token axis")
 
-    monkeypatch.setattr("costmodel.claims.claim.derive", refuse)
+    instead(derive=refuse)
     verdict = check(CLAIM["v1.T4.extractor.mul"])
     assert (verdict.verdict, verdict.derived) == ("not-checkable", "")
     assert verdict.note == "the transform spans the token axis"

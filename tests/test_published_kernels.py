@@ -18,6 +18,7 @@ from costmodel.prediction.boards import board
 from costmodel.prediction.calls import Calls
 from costmodel.prediction.families import BY_NAME, FAMILIES, Constant, family_of
 from costmodel.prediction.predict import Fit, constants_in_words, fit_for, fits, power, predict
+from tests.stand_ins import Instead
 
 PUBLISHED = data_dir("published") / "kernels"
 
@@ -65,11 +66,13 @@ def test_the_line_is_fitted_on_the_other_boards(
 
 
 def test_attention_is_predicted_by_the_figures_of_the_board_s_own_products(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """On a board whose memory reaches half of the share of its bandwidth that others reach."""
-    monkeypatch.setattr("costmodel.prediction.families.GEMM_TILES", ((128, 128),))
-    monkeypatch.setattr("costmodel.prediction.families.GEMM_SPLITS", (1,))
+    instead(gemm_tiles=((128, 128),), gemm_splits=(1,))
     written: dict[str, tuple[str, list[tuple[int, ...]]]] = {
         "gemm": ("m,n,k,latency_ms", [(64, 256, 512), (128, 4096, 4096), (2048, 2048, 8192),
                                       (1, 7168, 2048)]),
@@ -195,11 +198,11 @@ def test_no_board_is_predicted_by_constants_that_were_fitted_on_it() -> None:
 
 
 def test_a_family_fitted_on_one_board_alone_asks_for_another(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     alone = replace(FAMILIES[0], like="", instead={})
     known = {alone.name: [Fit(("l40s",), {}, (1.0, 1.0))]}
-    monkeypatch.setattr("costmodel.prediction.predict.fits", lambda: known)
+    instead(fits=lambda: known)
     with pytest.raises(BoardError, match=r"on l40s alone, .*: choose another --board"):
         fit_for(alone, "l40s")
 
@@ -357,10 +360,9 @@ def test_few_blocks_of_a_prompt_split_their_keys_but_not_by_flash_attention_2() 
 
 @pytest.mark.parametrize("waves", [1, 3])
 def test_arithmetic_hides_the_movement_of_a_product_after_the_first_wave(
-    waves: int, monkeypatch: pytest.MonkeyPatch
+    waves: int, instead: Instead
 ) -> None:
-    monkeypatch.setattr("costmodel.prediction.families.GEMM_TILES", ((64, 64),))
-    monkeypatch.setattr("costmodel.prediction.families.GEMM_SPLITS", (1,))
+    instead(gemm_tiles=((64, 64),), gemm_splits=(1,))
     on, one = board("h100"), {"start": 0, "tile": 0, "peak": 1, "feed": 1e9, "bandwidth": 1}
     sizes = {"l": 64.0, "d": 1024.0, "f": 64.0 * waves * on["sms"]}
     calls = Calls("gemm", {x: np.array([size]) for x, size in sizes.items()})

@@ -16,6 +16,7 @@ from costmodel.data import data_dir
 from costmodel.report.claims_document import published
 from costmodel.report.document import Page
 from costmodel.report.formats import write
+from tests.stand_ins import Instead
 
 PAGE = Path(__file__).parents[1] / "tables" / "generated" / "verification.md"
 
@@ -23,12 +24,12 @@ COMMAND = "costmodel verify --format markdown"
 
 
 def test_the_page_and_the_json_are_what_the_commands_write(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], instead: Instead
 ) -> None:
     """One test, so that one process checks the claims of the project, once: the commands differ in
     what they write. The page's command: `costmodel verify --format markdown -o
     tables/generated/verification.md --force`."""
-    monkeypatch.setattr(claims_of_files, "verify", cache(claims_of_files.verify))
+    instead(verify=cache(claims_of_files.verify))
     page, path = PAGE.read_text(encoding="utf-8"), tmp_path / "page.md"
     assert page.startswith(f"<!-- {COMMAND} -->\n")
     assert cli.run(COMMAND.split()[1:]) == 0

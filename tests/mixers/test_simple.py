@@ -37,6 +37,7 @@ from tests.mixers.held import (
     reconciled,
 )
 from tests.small import by_sizes
+from tests.stand_ins import substitute
 
 Capture = pytest.CaptureFixture[str]
 
@@ -304,7 +305,7 @@ def test_a_step_of_a_class_does_not_make_the_equations_causal() -> None:
 
     copy = {mixer: dict(named) for mixer, named in registry._registry.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_registry", copy)
+        substitute(patch, described_modules=copy)
         implementation("simple", "stepping", form="kv-first")(Stepping)
         stepping = registry.implementations("simple")["stepping"]
         assert stepping.step_form == "kv-first"

@@ -20,6 +20,7 @@ from costmodel.program.chosen_sizes import one_combination
 from costmodel.questions.question import Missing
 from costmodel.report.networks.explanation import IN_BLOCKS, NetworkExplanation
 from tests.models.test_architectures import TINY, read, written
+from tests.stand_ins import Instead
 
 WIDE = {"model_type": "llama", **TINY, "num_key_value_heads": 6}
 MIXED = {
@@ -102,10 +103,10 @@ def test_every_command_leaves_ignored_fields_out(
 
 
 def test_a_plot_leaves_ignored_fields_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], instead: Instead
 ) -> None:
     odd, drawn = tmp_path / "odd.json", tmp_path / "drawn.svg"
-    monkeypatch.setattr("profiler.plots.drawing.write", lambda *of: of[2].write_text("drawn"))
+    instead(draw=lambda *of: of[2].write_text("drawn"))
     odd.write_text(json.dumps({**WIDE, "attn_logit_cap": 30.0}), encoding="utf-8")
     words = ["plot", str(odd), "-o", str(drawn), "--by", "parameters"]
     assert cli.run(words) == 2

@@ -31,6 +31,7 @@ from costmodel.questions.question import Missing
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
 from tests.models.test_network import NETWORKS
+from tests.stand_ins import Instead
 
 SIZES = {"L": 2, "d": 6, "n": 2, "l": 5, "u": 7, "f": 4, "z": 3, "e": 3, "K": 3, "V": 4, "v": 2}
 
@@ -427,19 +428,15 @@ def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -
 
 @pytest.mark.parametrize("mixer", ["self-attention", "self-attention,me,she"])
 def test_a_hundred_thousand_layers_take_as_long_as_ten(
-    mixer: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    mixer: str, capsys: pytest.CaptureFixture[str], instead: Instead
 ) -> None:
-    from costmodel.networks import live_set, training
-
     asked: list[int] = []
 
     def counted(net: Network, layers: int) -> Any:
         asked.append(layers)
         return schedule(net, layers)
 
-    for module in (live_set, training):
-        monkeypatch.setattr(module, "schedule", counted)
-    monkeypatch.setattr("costmodel.networks.schedule.schedule", counted)
+    instead(schedule=counted)
     command = f"model gpt-2 --mixer {mixer} --phase training-step --L 100000 --format json"
     assert cli.run(command.split()) == 0
     assert json.loads(capsys.readouterr().out) and max(asked) <= 18

@@ -12,9 +12,9 @@ import pytest
 
 from costmodel.language.equations import Mixer
 from costmodel.proofs.check import Proof, prove
-from profiler.proofs import equality
 from tests.conftest import nobody_else
 from tests.nvml.board import Simulated, built, opened
+from tests.stand_ins import Instead
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -60,7 +60,7 @@ PROVEN: dict[str, list[Proof]] = {}
 
 
 @pytest.fixture
-def proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def proven_once(instead: Instead) -> None:
     """Files of a user's that differ in their modules alone have the proofs of one of them about
     their equations: the tests are about the proofs of modules."""
 
@@ -70,7 +70,7 @@ def proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
             PROVEN[written] = prove(mixer)
         return PROVEN[written]
 
-    monkeypatch.setattr(equality, "prove", once)
+    instead(prove=once)
 
 
 def equations_of(mixer: Mixer) -> str:

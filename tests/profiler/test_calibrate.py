@@ -17,17 +17,17 @@ from profiler.host import board_file
 from profiler.host.board_file import CHAIN, TYPES, Figure, Within, from_system, measured, text
 from profiler.host.device import DTYPES
 from profiler.host.system import Host
-from profiler.meters import ceilings
 from profiler.meters.caches import cache_bytes
 from profiler.records.grades import ONE_THREAD
 from profiler.records.reading import Measured, Reading, Unavailable
+from tests.stand_ins import Instead
 
 CPU = torch.device("cpu")
 CACHE = 2**16
 
 
 @pytest.fixture(autouse=True)
-def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_caches(instead: Instead) -> None:
     """Caches so small that buffers of several times their size are made at once, and matrices of
     so few rows that the caches hold several."""
     known = cache_bytes
@@ -35,9 +35,7 @@ def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     def held(place: torch.device) -> tuple[int, str]:
         return known(place) if place.type == "cuda" else (CACHE, "a test")
 
-    for file in (ceilings, board_file):
-        monkeypatch.setattr(file, "cache_bytes", held)
-    monkeypatch.setattr(ceilings, "ROWS", 16)
+    instead(cache_bytes=held, ceiling_rows=16)
 
 
 def taking(*seconds: float, labels: tuple[str, ...] = ()) -> Callable[..., Measured]:
@@ -137,11 +135,9 @@ def test_no_call_is_timed_after_the_seconds() -> None:
     assert isinstance(late, Unavailable) and "the 10 seconds had passed" in late.reason
 
 
-def test_the_command_writes_a_board_that_table_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_a_board_that_table_takes(tmp_path: Path, instead: Instead) -> None:
     quick = Within(10.0, taking(0.1), lambda: 0.0)
-    monkeypatch.setattr(board_file, "Within", lambda seconds: quick)
+    instead(calibrating=lambda seconds: quick)
     path, run, both = tmp_path / "mine.toml", CliRunner().invoke, complete()
     asked = ["calibrate", "-o", str(path), "--device", "cpu"]
     assert (result := run(both, asked)).exit_code == 0, result.output

@@ -26,6 +26,7 @@ from profiler.meters.ceilings import (
 from profiler.meters.latency import latency
 from profiler.records.reading import Measured, Reading, Unavailable
 from tests.fake_devices import MS, Clock, Work, read, refused
+from tests.stand_ins import Instead
 
 CPU = torch.device("cpu")
 
@@ -74,10 +75,8 @@ def labelled(labels: dict[float, list[str]], *durations: float) -> Callable[...,
         ("power-capped", None),
     ],
 )
-def test_a_ceiling_is_of_the_work_alone(
-    monkeypatch: pytest.MonkeyPatch, label: str, said: str | None
-) -> None:
-    monkeypatch.setattr(meter, "cache_bytes", lambda place: (1024, "here"))
+def test_a_ceiling_is_of_the_work_alone(instead: Instead, label: str, said: str | None) -> None:
+    instead(cache_bytes=lambda place: (1024, "here"))
     meter_says = labelled({0.5: [label]}, 0.5)
     found = moving(CPU, meter_says)["copy"]
     assert (found.reason if isinstance(found, Unavailable) else None) == said
@@ -156,8 +155,8 @@ def test_operations_of_a_product_are_those_that_are_dispatched(matrix: int) -> N
     assert counted["mul"] + counted["add"] == product_operations(matrix)
 
 
-def test_copies_move_twice_what_a_sum_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "cache_bytes", lambda place: (1000, "here"))
+def test_copies_move_twice_what_a_sum_reads(instead: Instead) -> None:
+    instead(cache_bytes=lambda place: (1000, "here"))
     found = {name: read(m) for name, m in moving(CPU, seconds(0.001)).items()}
     size = 4 * 1000
     assert {name: r.value for name, r in found.items()} == {
@@ -168,12 +167,12 @@ def test_copies_move_twice_what_a_sum_reads(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_the_size_of_the_caches_nothing_is_known_to_exceed_them(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     def untold(place: torch.device) -> tuple[int, str]:
         raise CacheError("nobody tells")
 
-    monkeypatch.setattr(meter, "cache_bytes", untold)
+    instead(cache_bytes=untold)
     found = moving(CPU, seconds(1.0))
     assert {refused(m) for m in found.values()} == {
         "the size of a buffer that exceeds the cache is unknown: nobody tells"
@@ -184,10 +183,10 @@ def test_without_the_size_of_the_caches_nothing_is_known_to_exceed_them(
 
 
 def test_entrywise_operations_are_counted_at_the_size_where_they_are_best(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """Caches of 2 MiB: arrays of 16, 128 and 1024 KiB together, two of four bytes an entry."""
-    monkeypatch.setattr(meter, "cache_bytes", lambda place: (2**21, "here"))
+    instead(cache_bytes=lambda place: (2**21, "here"))
     rates = (1e9, 4e9, 2e9)
     counts = (2**11, 2**14, 2**17)
     times = [count / r for count, r in zip(counts, rates, strict=True)]
@@ -239,6 +238,7 @@ def test_kernels_chain_operations_where_there_is_a_gpu(monkeypatch: pytest.Monke
 
 def test_a_kernel_that_cannot_be_made_leaves_the_other_manner(
     monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     def refusing(text: str) -> Any:
         raise RuntimeError("no compiler for kernels")
@@ -249,7 +249,7 @@ def test_a_kernel_that_cannot_be_made_leaves_the_other_manner(
         type = "cuda"
 
     monkeypatch.setattr(torch.cuda.jiterator, "_create_jit_fn", refusing)
-    monkeypatch.setattr(meter, "why_failed", lambda error, doing, place: f"{error} {doing}")
+    instead(why_failed=lambda error, doing, place: f"{error} {doing}")
     chain, place = meter.ENTRYWISE[0], Gpu("cpu")
     timing = seconds(1e-6)
     found = read(meter.elementwise_ceiling(place, "fp32", torch.float32, chain, 2**17, timing, {}))  # type: ignore[arg-type]  # as far as it is asked
@@ -259,11 +259,11 @@ def test_a_kernel_that_cannot_be_made_leaves_the_other_manner(
     }
 
 
-def test_without_caches_no_array_is_known_to_lie_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_caches_no_array_is_known_to_lie_in_them(instead: Instead) -> None:
     def untold(place: torch.device) -> tuple[int, str]:
         raise CacheError("nobody tells")
 
-    monkeypatch.setattr(meter, "cache_bytes", untold)
+    instead(cache_bytes=untold)
     found = elementwise_ceilings(CPU, "fp32", torch.float32, seconds(1.0))
     assert set(map(refused, found.values())) == {
         "the size of an array that fits the caches is unknown: nobody tells"

@@ -38,6 +38,7 @@ from profiler.proofs.report import document
 from profiler.proofs.rounding import IN_SINGLE
 from profiler.proofs.trial import Subject, Trial
 from tests.printing import printed
+from tests.stand_ins import Instead
 from tests.user_mixers import PLAIN, Change, written
 
 pytestmark = pytest.mark.usefixtures("proven_once")
@@ -497,14 +498,12 @@ def test_a_second_form_that_computes_something_else(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_miscounts_is_held_against_the_execution(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instead: Instead
 ) -> None:
     """R additions for a sum of R terms: the first sum that has any term shows it."""
-    for file in ("questions.count", "proofs.check"):
-        monkeypatch.setattr(
-            f"costmodel.{file}.count_equations",
-            lambda system, phase, accounting="": count_equations(system, phase, "mac"),
-        )
+    instead(
+        count_equations=lambda system, phase, accounting="": count_equations(system, phase, "mac")
+    )
     found = {p.name: p for p in prove(cm.mixer(written(tmp_path, "miscounted")))}
     counts = found["direct: counts equal instrumented execution"]
     assert counts.passed is False

@@ -18,7 +18,6 @@ import pytest
 import torch
 from msgspec import structs
 
-from profiler.compare import in_turns as comparing, run as running
 from profiler.compare.in_turns import (
     InProcess,
     Run,
@@ -44,6 +43,7 @@ from profiler.run.subject import named
 from tests.fake_devices import UNWATCHED, US, Gpu, ScriptedWatch
 from tests.printing import printed
 from tests.profiler.test_latency_disturbance import Board
+from tests.stand_ins import Instead
 
 GIVEN = {"d": (4,), "l": (3,), "n": (2,)}
 
@@ -235,7 +235,7 @@ def test_what_goes_before_a_call_is_timed_only_where_it_is_nothing_much() -> Non
 
 
 @pytest.fixture
-def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
+def costs(instead: Instead) -> dict[str, Callable[[int], float]]:
     """Implementation -> the seconds of its visit number k, in place of the clock."""
     told: dict[str, Callable[[int], float]] = {}
 
@@ -243,10 +243,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
         timer = ToldTimer(told[type(work.module).__name__])
         return Visitor(replace(setting, timer=timer), do_nothing, alone=True)
 
-    monkeypatch.setattr(comparing, "visitor", fake)
-    monkeypatch.setattr(
-        comparing, "peak_of_call", lambda work, device: Reading("peak_memory", 8, "B", (8.0,))
-    )
+    instead(visitor=fake, peak_of_call=lambda work, device: Reading("peak_memory", 8, "B", (8.0,)))
     return told
 
 
@@ -284,16 +281,16 @@ def test_a_run_is_compared_and_kept(tmp_path: Path, costs: dict[str, Any]) -> No
 
 
 def test_too_few_rounds_are_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instead: Instead
 ) -> None:
-    monkeypatch.setattr(comparing, "prepare", lambda request: pytest.fail("it was measured"))
+    instead(prepare=lambda request: pytest.fail("it was measured"))
     with pytest.raises(MeasureError, match=r"5 rounds are too few to show a difference.*6 rounds"):
         run(attention(rounds=5), tmp_path / "rounds.jsonl")
     assert not (tmp_path / "rounds.jsonl").exists()
 
 
 def test_one_that_cannot_be_built_leaves_the_others(
-    costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    costs: dict[str, Any], instead: Instead
 ) -> None:
     costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
     real = prepare_work
@@ -305,7 +302,7 @@ def test_one_that_cannot_be_built_leaves_the_others(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         return real(request)
 
-    monkeypatch.setattr(comparing, "prepare", prepare)
+    instead(prepare=prepare)
     with pytest.raises(
         MeasureError, match=r"fewer than two of the compared modules.*out of memory"
     ):
@@ -354,24 +351,24 @@ def test_an_interruption_keeps_the_whole_rounds(tmp_path: Path, costs: dict[str,
 
 
 def test_an_interruption_after_the_rounds_keeps_them(
-    tmp_path: Path, costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, costs: dict[str, Any], instead: Instead
 ) -> None:
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
-    monkeypatch.setattr(comparing, "energies_in_turn", interrupted)
+    instead(energies_in_turn=interrupted)
     found = run(attention(), tmp_path / "rounds.jsonl")
     assert found.failures == ("interrupted after the last round: no memory and no energy",)
     assert found.rows[0].verdict.pairs == 8
     assert len(read(tmp_path / "rounds.jsonl")[0]) == 2
 
 
-def test_one_that_fails_while_it_warms_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_fails_while_it_warms_up_is_told(instead: Instead) -> None:
     def failing(work: PreparedCall, setting: Instruments) -> Any:
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr(comparing, "visitor", failing)
+    instead(visitor=failing)
     with pytest.raises(
         MeasureError, match=r"fewer than two of the compared modules .* out of memory"
     ):
@@ -382,7 +379,7 @@ def test_one_that_fails_while_it_warms_up_is_told(monkeypatch: pytest.MonkeyPatc
     (0.0, "second takes more"), (0.3, "no difference shown"), (1.2, "not compared"),
 ])  # fmt: skip
 def test_energy_takes_turns_too(
-    shared: float, said: str, costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    shared: float, said: str, costs: dict[str, Any], instead: Instead
 ) -> None:
     """Trials of 1 and 2 J a call, which may share an error: 1.3 J and 2 - 0.6 J lie apart, but not
     the ratio 2, of an interval from 2 x 0.7^2."""
@@ -396,7 +393,7 @@ def test_energy_takes_turns_too(
         readings = {n: Reading("energy", sum(t) / 3, "J", t, details) for n, t in trials.items()}
         return PairedEnergy(readings, fields["limits"].confidence)
 
-    monkeypatch.setattr(comparing, "energies_in_turn", in_turn)
+    instead(energies_in_turn=in_turn)
     found = run(attention(seed=5))
     (row,) = (row for row in found.rows if row.quantity == "energy")
     assert verdict_words(row) == said
@@ -571,7 +568,7 @@ def test_bytes_are_compared_exactly() -> None:
 
 
 def in_six(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
     costs: dict[str, Any],
     ratios: Sequence[float],
     hot: Collection[int] = (),
@@ -594,15 +591,15 @@ def in_six(
         again = replace(made, process=number, watch=watch, pause=pause)
         return measured(replace(again, identity=made.identity))
 
-    monkeypatch.setattr(running, "in_fresh_process", fresh)
+    instead(in_fresh_process=fresh)
     return run(attention(processes=6), path, tell)
 
 
 def test_the_ratio_of_each_process_is_one_value(
-    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any], tmp_path: Path
+    instead: Instead, costs: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "rounds.jsonl"
-    found = in_six(monkeypatch, costs, [1.1, 1.3, 1.2, 1.15, 1.25, 1.12], path=path)
+    found = in_six(instead, costs, [1.1, 1.3, 1.2, 1.15, 1.25, 1.12], path=path)
     v = found.rows[0].verdict
     assert (v.pairs, v.of, v.differs, v.p) == (6, "processes", True, 2 / 2**6)
     assert (v.ci_low, v.ci_high) == pytest.approx((1.1, 1.3))  # the range of six
@@ -617,17 +614,15 @@ def test_the_ratio_of_each_process_is_one_value(
 
 
 def test_a_ratio_on_either_side_of_one_shows_nothing(
-    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
+    instead: Instead, costs: dict[str, Any]
 ) -> None:
     """However narrow the interval is within each process."""
-    found = in_six(monkeypatch, costs, [1.1, 1.3, 1.2, 0.99, 1.25, 1.12])
+    found = in_six(instead, costs, [1.1, 1.3, 1.2, 0.99, 1.25, 1.12])
     assert not found.rows[0].verdict.differs
 
 
-def test_a_disturbed_process_is_taken_anew(
-    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
-) -> None:
-    found = in_six(monkeypatch, costs, [1.1, 9.0, 1.2, 1.15, 1.25, 9.0, 1.12, 1.3], hot=(1, 5))
+def test_a_disturbed_process_is_taken_anew(instead: Instead, costs: dict[str, Any]) -> None:
+    found = in_six(instead, costs, [1.1, 9.0, 1.2, 1.15, 1.25, 9.0, 1.12, 1.3], hot=(1, 5))
     assert found.rows[0].verdict.pairs == 6
     assert found.rows[0].verdict.ci_high == pytest.approx(1.3)
     assert any(
@@ -636,10 +631,10 @@ def test_a_disturbed_process_is_taken_anew(
 
 
 def test_of_a_machine_that_stays_disturbed_nothing_is_said(
-    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
+    instead: Instead, costs: dict[str, Any]
 ) -> None:
     """After the first one nobody is made to wait for more."""
-    found = in_six(monkeypatch, costs, [1.0] * 20, hot=range(20))
+    found = in_six(instead, costs, [1.0] * 20, hot=range(20))
     assert "0 of 1 processes were undisturbed, and 6 are needed" in found.rows[0].verdict.refused
     assert found.rows[0].verdict.ratio is None
 
@@ -660,13 +655,13 @@ def test_a_real_process_takes_rounds() -> None:
         assert "first process alone" in record.reasons["peak_memory"]
 
 
-def test_a_process_that_cannot_measure_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_measure_says_why(instead: Instead) -> None:
     huge = candidates(asked("self-attention", given={"d": (4,), "l": (2**40,), "n": (2,)}))
     lost = in_fresh_process(Run(huge, processes=6), 0)
     assert (
         "fewer than two of the compared modules can be measured" in lost.lost and not lost.records
     )
-    monkeypatch.setattr(running, "in_fresh_process", lambda made, number: lost)
+    instead(in_fresh_process=lambda made, number: lost)
     with pytest.raises(
         MeasureError, match="fewer than two of the compared modules can be measured"
     ):
@@ -674,11 +669,11 @@ def test_a_process_that_cannot_measure_says_why(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_process_that_dies_is_taken_anew_and_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
+    instead: Instead, costs: dict[str, Any]
 ) -> None:
     said: list[str] = []
     ratios = [1.1, 1.3, 1.2, 1.15, 1.25, 1.12, 1.3]
-    found = in_six(monkeypatch, costs, ratios, died=(2,), tell=said.append)
+    found = in_six(instead, costs, ratios, died=(2,), tell=said.append)
     assert [int(sentence.split(" of 6 ")[0]) for sentence in said] == [0, 1, 2, 2, 3, 4, 5]
     assert said[0].endswith("processes done; the next one measures 2 candidates, --rounds 8")
     assert found.rows[0].verdict.pairs == 6 and len(found.records) == 12
@@ -686,11 +681,11 @@ def test_a_process_that_dies_is_taken_anew_and_loses_nothing(
 
 
 def test_a_run_that_is_interrupted_is_not_tested(
-    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any], tmp_path: Path
+    instead: Instead, costs: dict[str, Any], tmp_path: Path
 ) -> None:
     """Neither at once nor from its file: who stops when it suits finds differences."""
     path = tmp_path / "rounds.jsonl"
-    found = in_six(monkeypatch, costs, [1.1, 1.3], path=path)
+    found = in_six(instead, costs, [1.1, 1.3], path=path)
     assert found.failures == ("interrupted after 2 of 6 processes",)
     assert "2 of 2 processes were undisturbed, and 6 are needed" in found.rows[0].verdict.refused
     (again,) = (row for row in compare_files([path])[0].rows if row.quantity == "latency")
@@ -795,14 +790,14 @@ def test_one_against_itself_on_a_gpu() -> None:
 # What the records of a comparison keep
 
 
-def test_energy_is_measured_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_is_measured_as_asked(instead: Instead) -> None:
     given: list[Any] = []
 
     def metered(calls: Any, *, limits: Any, **_: Any) -> Unavailable:
         given.append(limits)
         return Unavailable("not now")
 
-    monkeypatch.setattr(comparing, "energies_in_turn", metered)
+    instead(energies_in_turn=metered)
     wanted = candidates(asked("self-attention"))
     asks: list[dict[str, Any]] = [{}, {"energy_window_s": 2.5, "energy_trials": 8}]
     for more in asks:
@@ -831,12 +826,12 @@ def test_energy_that_cannot_take_turns_is_refused(more: dict[str, Any], said: st
 
 
 def test_records_keep_the_command_and_what_is_below_its_floor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instead: Instead
 ) -> None:
     def doctored(work: PreparedCall, device: str) -> Reading:
         return Reading("peak_memory", 8, "B", (8.0, 8.0), {"labels": []})
 
-    monkeypatch.setattr(comparing, "peak_of_call", doctored)
+    instead(peak_of_call=doctored)
     path = tmp_path / "rounds.jsonl"
     made = Run(candidates(asked("self-attention")), rounds_needed(1), command="costmodel compare")
     found = run(made, path)

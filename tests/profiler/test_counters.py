@@ -36,6 +36,7 @@ from profiler.meters.torch_profile import (
     times_of,
 )
 from profiler.records.reading import Reading, Unavailable
+from tests.stand_ins import Instead
 
 
 def ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -738,7 +739,9 @@ def test_no_gpu_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(kernels, Unavailable) and "torch finds none" in kernels.reason
 
 
-def test_a_session_ends_when_cupti_is_detached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_ends_when_cupti_is_detached(
+    monkeypatch: pytest.MonkeyPatch, instead: Instead
+) -> None:
     """A thread of kineto's own makes ready for it; the next call of CUDA does it."""
     done: list[str] = []
 
@@ -747,8 +750,7 @@ def test_a_session_ends_when_cupti_is_detached(monkeypatch: pytest.MonkeyPatch) 
         yield
         done.append("profiled")
 
-    monkeypatch.setattr(torch_profile, "profile", session)
-    monkeypatch.setattr(torch_profile, "sleep", lambda seconds: done.append("waited"))
+    instead(torch_session=session, torch_sleep=lambda seconds: done.append("waited"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("called CUDA"))
     with torch_profile.torch_profiled(cuda=True):
         pass
@@ -766,7 +768,7 @@ def test_a_session_ends_when_cupti_is_detached(monkeypatch: pytest.MonkeyPatch) 
     ],
 )  # fmt: skip
 def test_kernels_are_what_two_sessions_in_a_row_saw(
-    monkeypatch: pytest.MonkeyPatch, sessions: list[int], number: int | None
+    monkeypatch: pytest.MonkeyPatch, instead: Instead, sessions: list[int], number: int | None
 ) -> None:
     """A profiler that was attached before loses the first kernels of some sessions."""
     left = iter(sessions)
@@ -780,7 +782,7 @@ def test_kernels_are_what_two_sessions_in_a_row_saw(
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch_profile, "torch_profiled", session)
+    instead(torch_profiled=session)
     found = count_kernels(lambda: None)
     assert (found.value if isinstance(found, Reading) else None) == number
     assert list(left) == []

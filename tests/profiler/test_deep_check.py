@@ -31,6 +31,7 @@ from profiler.proofs.equality import not_reached
 from profiler.proofs.history import BEFORE
 from profiler.proofs.rounding import WrongKernels, sharp
 from profiler.proofs.trial import KEEPS_APART, Decoding, Refused, Subject, Trial
+from tests.stand_ins import Instead, substitute
 from tests.user_mixers import PLAIN, WINDOW, Change, written
 
 
@@ -40,7 +41,7 @@ def _called_often_at_one_draw(request: pytest.FixtureRequest) -> Iterator[None]:
     of such faults, which ask for `often`."""
     with pytest.MonkeyPatch.context() as patch:
         if "often" not in request.fixturenames:
-            patch.setattr("profiler.proofs.deep.SEVERAL", 1)
+            substitute(patch, deep_draws=1)
         yield
 
 
@@ -369,9 +370,9 @@ IN_BF16 = {
 @pytest.mark.grid(2)
 @pytest.mark.parametrize("name", IN_BF16)
 def test_a_small_error_of_long_sequences_in_bf16_alone_is_found(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, instead: Instead
 ) -> None:
-    monkeypatch.setattr("profiler.proofs.deep.REDUCING_S", 0.2)
+    instead(deep_reducing_s=0.2)
     change, sentence = IN_BF16[name]
     mixer = cm.mixer(written(tmp_path, f"in-bf16-{name}", change))
     (described,) = implementations(mixer).values()
@@ -540,9 +541,9 @@ def test_a_fault_that_shows_in_one_call_alone_is_told(tmp_path: Path) -> None:
 
 
 def test_a_backward_pass_that_raises_fails_each_proof_that_takes_gradients(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instead: Instead
 ) -> None:
-    monkeypatch.setattr("profiler.proofs.deep.REDUCING_S", 0.2)
+    instead(deep_reducing_s=0.2)
     over = "z = torch.exp(0 * s); s = s * z; z.add_(0) if x.shape[1] > 1 else None"
     change = (RETURN, f"{over}; {RETURN}")
     mixer = cm.mixer(written(tmp_path, "wrong-backward", change))
@@ -596,8 +597,8 @@ def test_what_is_called_often_has_no_step_to_name(tmp_path: Path) -> None:
     assert proof.passed and proof.detail.endswith(", with gradients")
 
 
-def test_no_long_call_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.proofs.deep.LONG", range(5000, 5010))
+def test_no_long_call_is_no_refusal(tmp_path: Path, instead: Instead) -> None:
+    instead(deep_long_calls=range(5000, 5010))
     mixer = cm.mixer(written(tmp_path, "without-long-calls"))
     (described,) = implementations(mixer).values()
     proof = proof_named(
@@ -643,10 +644,10 @@ def test_a_fused_kernel_may_compute_large_scores_again(
     assert all(text.startswith("the gradient of W_K") for _, text in said)
 
 
-def test_a_step_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_is_told_once(tmp_path: Path, instead: Instead) -> None:
     change = ("state.append(x=x_t", "state.append(x=x_t.unsqueeze(1)")
     mixer = cm.mixer(written(tmp_path, "fails-in-step", change))
-    monkeypatch.setattr(equality, "deep_proofs", partial(deep_proofs, thin=1000))
+    instead(deep_proofs=partial(deep_proofs, thin=1000))
     found = {p.name: p for p in equality.each_proof(mixer, 0)}
     step = "direct: step equals forward"
     assert [name for name, proof in found.items() if proof.passed is False] == [step]
@@ -707,7 +708,7 @@ def test_a_step_in_chunks_that_is_wrong_is_told_without_an_error_of_the_blame() 
 
 
 def test_an_interrupt_leaves_the_proofs_found_and_names_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, instead: Instead, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = written(tmp_path, "interrupted")
     (described,) = implementations(cm.mixer(target)).values()
@@ -718,7 +719,7 @@ def test_an_interrupt_leaves_the_proofs_found_and_names_the_others(
         assert f"{names[0]} " in capsys.readouterr().out
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("profiler.proofs.equality.deep_proofs", interrupted)
+    instead(deep_proofs=interrupted)
     assert cli.run(["check", "--deep", target]) == 130
     printed = capsys.readouterr()
     assert "9 proofs in " in printed.out
@@ -749,9 +750,9 @@ def test_a_fault_is_told_before_the_remaining_draws(tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_budget_says_how_many_draws_are_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instead: Instead
 ) -> None:
-    monkeypatch.setattr("profiler.proofs.deep.BUDGET_S", 0.0)
+    instead(deep_budget_s=0.0)
     mixer = cm.mixer(written(tmp_path, "without-time"))
     (described,) = implementations(mixer).values()
     proofs = list(deep_proofs(mixer, described, 0))

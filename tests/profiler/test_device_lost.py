@@ -13,27 +13,26 @@ import pytest
 from profiler.meters import latency as meter
 from profiler.meters.cuda_graph import ContextLost
 from profiler.records.reading import DeviceLost, MeasureError, Reading
-from profiler.run import measure as measuring
 from profiler.run.measure import measure
 from profiler.run.request import Request
-from profiler.sweep import session, workers
 from profiler.sweep.failures import FAULT, LOST, REPEATS, failure_of
 from profiler.sweep.session import run
 from tests import sweeping
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked
+from tests.stand_ins import Instead
 
 GONE = "the call failed while a CUDA graph was captured; run the rest in a new process"
 
 
 @pytest.fixture
-def losing(monkeypatch: pytest.MonkeyPatch) -> None:
+def losing(instead: Instead) -> None:
     """Capturing a graph costs the device."""
 
     def lost(*_: Any, **__: Any) -> Any:
         raise ContextLost(GONE)
 
-    monkeypatch.setattr(meter, "latency_graph", lost)
+    instead(latency_graph=lost)
 
 
 def test_a_capture_that_loses_the_device_keeps_what_was_read_before(losing: None) -> None:
@@ -44,15 +43,14 @@ def test_a_capture_that_loses_the_device_keeps_what_was_read_before(losing: None
 
 @pytest.mark.parametrize("phase", ["training", "training-step"])
 def test_nothing_is_asked_of_a_lost_device_and_each_reason_says_so(
-    losing: None, monkeypatch: pytest.MonkeyPatch, phase: str
+    losing: None, instead: Instead, phase: str
 ) -> None:
     """Time and memory read before stand in the record; no call follows the capture."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    for name in ("launch_estimate", "energies_of_work"):
-        monkeypatch.setattr(measuring, name, refuse)
+    instead(launch_estimate=refuse, energies_of_work=refuse)
     found = measure(asked("me", "fft", phase=phase), limits=BRIEF)
     assert {"latency", "latency_cold", "peak_memory", "weights"} <= set(found.readings)
     for name in ("latency_graph", "launch_estimate", "energy", "energy_net", "power"):
@@ -72,7 +70,7 @@ def test_a_lost_device_is_no_failure_that_repeats() -> None:
 
 
 def test_a_process_measures_nothing_more_on_a_device_that_it_lost(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """The second of three calls costs the GPU; what is asked of the CPU goes on."""
     tried: list[int] = []
@@ -81,8 +79,7 @@ def test_a_process_measures_nothing_more_on_a_device_that_it_lost(
         tried.append(request.sizes["l"])
         return sweeping.record_of(request)
 
-    monkeypatch.setattr(session, "measure", measure)
-    monkeypatch.setattr(workers, "recovered", lambda device: device == "cpu" or 3 not in tried)
+    instead(measure=measure, recovered=lambda device: device == "cpu" or 3 not in tried)
     on_gpu = [sweeping.request(l=length, device="cuda") for length in (2, 3, 5, 7)]
     found = run([*on_gpu, replace(on_gpu[0], device="cpu", sizes={"b": 1, "d": 2, "l": 11})])
     assert tried == [2, 3, 11]
@@ -95,8 +92,8 @@ def test_a_process_measures_nothing_more_on_a_device_that_it_lost(
     ]
 
 
-def test_a_fault_names_the_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.sweep.failures.limit_words", lambda: "ulimit -v allows 7 KB")
+def test_a_fault_names_the_limit_of_memory(instead: Instead) -> None:
+    instead(limit_words=lambda: "ulimit -v allows 7 KB")
     found = failure_of(SystemError("error return without exception set"))
     assert found.kind == FAULT
     assert found.sentence.endswith("without exception set; ulimit -v allows 7 KB")

@@ -33,6 +33,7 @@ from profiler.records.reading import Reading, Unavailable
 from tests.printing import printed
 from tests.profiler.test_environment import nvml, refuse
 from tests.profiler.test_host import CPU, host
+from tests.stand_ins import Instead
 
 Findings = dict[str, MachineFinding]
 
@@ -110,11 +111,9 @@ def test_a_machine_with_everything(tmp_path: Path) -> None:
     assert disturbances(around(tmp_path)) == []
 
 
-def test_an_estimate_of_a_time_is_told_with_its_mark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_estimate_of_a_time_is_told_with_its_mark(tmp_path: Path, instead: Instead) -> None:
     once = Reading("latency", 1e-3, "s", (1e-3,), {"grade": "busy", "labels": ["1 sample"]})
-    monkeypatch.setattr("profiler.meters.latency.latency", lambda *_, **__: once)
+    instead(latency=lambda *_, **__: once)
     found = PROBES["latency, hot"](cpu_only(tmp_path))
     assert found.said == "back to back, an estimate (1 sample), by a clock"
 

@@ -17,6 +17,7 @@ from profiler.meters.energy.window import Poller, gap_s
 from profiler.records.reading import Reading
 from tests.nvml.board import ENERGY, MS, Busy, Simulated
 from tests.nvml.estimates import read, refused
+from tests.stand_ins import Instead
 
 INSTANT, NOT_SUPPORTED = 186, 3  # NVML_FI_DEV_POWER_INSTANT, NVML_ERROR_NOT_SUPPORTED
 
@@ -55,13 +56,13 @@ def test_a_power_sensor_that_shows_zero_beside_a_counter_that_counts(board: Simu
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("float division by zero"), KeyError("w")])
 def test_whatever_a_call_raises_while_it_loads_the_device_is_a_reason(
-    board: Simulated, monkeypatch: pytest.MonkeyPatch, error: Exception
+    board: Simulated, instead: Instead, error: Exception
 ) -> None:
     def fails(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(meter, "open_sensor", lambda device, *, force: board.sensor())
-    monkeypatch.setattr(meter, "QueuedLoad", fails)
+    instead(open_sensor=lambda device, *, force: board.sensor())
+    instead(queued_load=fails)
     kind = type(error).__name__
     asked: dict[str, Any] = {"device": "cuda"}
     assert f"while its energy was measured: {kind}: " in refused(meter.energy(fails, **asked))

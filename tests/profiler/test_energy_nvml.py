@@ -24,6 +24,7 @@ from profiler.meters.energy.protocol import EnergyLimits, SensorError
 from profiler.meters.nvml import handle_of
 from tests.nvml.board import Busy, Simulated, properties, uuid
 from tests.nvml.estimates import read, refused
+from tests.stand_ins import Instead
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NO_SUCH = "deadbeef-0000-1111-2222-333344445555"
@@ -304,7 +305,7 @@ def test_reset_comes_before_every_call(
     assert device.ran == ["reset", "call"] * (len(device.ran) // 2)
 
 
-def test_whole_measurements_of_calls(board: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_measurements_of_calls(board: Simulated, instead: Instead) -> None:
     """`energy` and `energies_in_turn`, simulated loads in place of queues."""
     forced: list[bool] = []
 
@@ -312,8 +313,7 @@ def test_whole_measurements_of_calls(board: Simulated, monkeypatch: pytest.Monke
         forced.append(force)
         return board.sensor(force=force)
 
-    monkeypatch.setattr(meter, "open_sensor", opened)
-    monkeypatch.setattr(meter, "QueuedLoad", lambda fn, reset, place: fn())
+    instead(open_sensor=opened, queued_load=lambda fn, reset, place: fn())
     a, b = Busy(board), Busy(board, ((0.01, 300.0),))
     asked: dict[str, Any] = {"device": "cuda", "limits": EnergyLimits(window_s=2.0)}
     found = read(meter.energy(lambda: a, pause=board.pause, force=True, **asked))
@@ -325,12 +325,14 @@ def test_whole_measurements_of_calls(board: Simulated, monkeypatch: pytest.Monke
     assert forced == [True, False]
 
 
-def test_a_call_that_fails_is_a_reason(board: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_fails_is_a_reason(
+    board: Simulated, monkeypatch: pytest.MonkeyPatch, instead: Instead
+) -> None:
     def fails(*_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access\nstack")
 
     torch_sees(monkeypatch, properties(0))
-    monkeypatch.setattr(meter, "QueuedLoad", fails)
+    instead(queued_load=fails)
     wanted = "the call failed while its energy was measured: CUDA error: an illegal memory access"
     assert refused(meter.energy(lambda: None, device="cuda")) == wanted
     assert "CUDA error" in refused(meter.energies_in_turn({"a": (fails, None)}, device="cuda"))

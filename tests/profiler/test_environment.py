@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.host import environment as described
 from profiler.host.device import on_device
 from profiler.host.environment import CHECKOUT, cuda_facts, environment, git_revision
 from profiler.meters.nvml import IDENTITY, STATE, Board
 from profiler.records.environments import environment_differences, flat
+from tests.stand_ins import Instead
 
 FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
 
@@ -243,9 +243,10 @@ PROPERTIES = SimpleNamespace(
 )  # fmt: skip
 
 
-def test_a_gpu_is_described_by_torch_and_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(described, "load_nvml", nvml)
-    monkeypatch.setattr(Board, "of", lambda place: Board(nvml(), "board"))
+def test_a_gpu_is_described_by_torch_and_nvml(
+    monkeypatch: pytest.MonkeyPatch, instead: Instead
+) -> None:
+    instead(load_nvml=nvml, board_of=lambda place: Board(nvml(), "board"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: PROPERTIES)
     facts = environment("cuda")

@@ -22,13 +22,12 @@ import costmodel as cm
 from profiler.hardware import child, counts, ncu
 from profiler.hardware.ncu import HOST_OPTION, UPDATE, NcuRun, run_ncu
 from profiler.hardware.result import HardwareCounts
-from profiler.host import children
 from profiler.host.children import last_line, run_child
 from profiler.mixers.self_attention import ExplicitSelfAttention
 from profiler.modules import implementations
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append
-from profiler.run import hardware_counters, measure as measuring
+from profiler.run import hardware_counters
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.measure import measure
 from profiler.run.request import Request, request_json
@@ -37,6 +36,7 @@ from tests.fake_devices import refused
 from tests.ncu import OPCODES, READ, SASS, TF32, WRITE, XU, kernel, runs, stand_in
 from tests.profiler.test_host import host
 from tests.profiler.test_measure import BRIEF
+from tests.stand_ins import Instead
 from tests.typed import Capture, printed
 
 CALL = [
@@ -270,9 +270,9 @@ def test_a_run_past_its_limit_is_stopped_with_what_it_started(standing: Standing
     assert runs(seen) and not asleep(seconds)
 
 
-def test_what_left_the_session_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_left_the_session_is_not_waited_for(instead: Instead) -> None:
     """It holds the output open for 6 s."""
-    monkeypatch.setattr(children, "LAST_WORDS_S", 0.2)
+    instead(last_words_s=0.2)
     apart = "[sys.executable, '-c', 'import time; time.sleep(6)']"
     code = f"import subprocess, sys, time; subprocess.Popen({apart}, start_new_session=True)"
     before = time.monotonic()
@@ -412,12 +412,12 @@ def test_the_process_under_ncu_says_why_it_fails() -> None:
 
 
 def test_a_record_keeps_what_was_read(
-    standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, instead: Instead, tmp_path: Path
 ) -> None:
     standing()
     found = read(request())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(measuring, "hardware_counts", lambda asked, note: found)
+    instead(hardware_counts=lambda asked, note: found)
     record = measure(request(device="cpu"), limits=BRIEF)
     path = tmp_path / "a.jsonl"
     append(path, record)
@@ -437,12 +437,12 @@ def profiled(capsys: Capture, *words: str) -> str:
 
 
 def test_the_command_shows_what_was_read(
-    standing: Standing, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, instead: Instead, capsys: Capture
 ) -> None:
     standing(counters={"absent": [WRITE]})
     found = read(request())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(measuring, "hardware_counts", lambda asked, note: found)
+    instead(hardware_counts=lambda asked, note: found)
     out = profiled(capsys, "--device", "cpu", "--counters")
     header = next(line for line in out.splitlines() if "executed" in line)
     assert "sequence" in header
@@ -468,9 +468,9 @@ def test_the_option_is_part_of_what_was_asked(tmp_path: Path, capsys: Capture) -
     assert "ncu" in record.reasons["hardware"]
 
 
-def test_a_cpu_is_measured_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_is_measured_as_before(instead: Instead) -> None:
     """No process is started, nothing of counters is in the record but the reason."""
-    monkeypatch.setattr(counts, "run_ncu", lambda *_, **__: pytest.fail("it was started"))
+    instead(run_ncu=lambda *_, **__: pytest.fail("it was started"))
     record = measure(request(device="cpu", counters=False), limits=BRIEF)
     assert "hardware" not in record.counts and "ncu" in record.reasons["hardware"]
 

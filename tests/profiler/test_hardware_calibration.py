@@ -39,6 +39,7 @@ from tests.ncu import (
     stand_in,
 )
 from tests.profiler.test_hardware import FORBIDDEN, forget
+from tests.stand_ins import Instead
 
 CPU = torch.device("cpu")
 Calibrate = Callable[..., Calibration]
@@ -218,11 +219,9 @@ def test_a_calibration_that_could_not_run_labels_everything(calibrate: Calibrate
 # What runs
 
 
-def test_the_kernels_do_what_is_said_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernels_do_what_is_said_of_them(instead: Instead) -> None:
     """Small, on a CPU; the chain of halves is made for a GPU alone, which is said."""
-    monkeypatch.setattr(known, "SIDE", 3)
-    monkeypatch.setattr(known, "COPIED", 40)
-    monkeypatch.setattr(known, "ENTRIES", 5)
+    instead(kernel_side=3, kernel_copied=40, kernel_entries=5)
     shapes = {}
     made = known.makers(CPU, "fp64")
     assert tuple(made) == NAMES
@@ -234,17 +233,16 @@ def test_the_kernels_do_what_is_said_of_them(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_kernel_that_cannot_be_made_stops_no_other(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    instead: Instead, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, size in (("SIDE", 2), ("COPIED", 8), ("ENTRIES", 2)):
-        monkeypatch.setattr(known, name, size)
+    instead(kernel_side=2, kernel_copied=8, kernel_entries=2)
     counted: list[str] = []
 
     def count(name: str, call: Callable[[], Any]) -> None:
         call()
         counted.append(name)
 
-    monkeypatch.setattr(child, "count_call", count)
+    instead(count_call=count)
     child.run_asked({"device": "cpu", "dtype": "fp32"})
     assert counted == [f"costmodel_{name}" for name in NAMES if name != "halves"]
     assert capsys.readouterr().out.startswith("halves: ")

@@ -26,7 +26,6 @@ from profiler.reconcile.ladder import ladder, ladders
 from profiler.reconcile.levels import Ladder, MovedMemory
 from profiler.records.measurement import Measurement
 from profiler.records.words import signed_words
-from profiler.run import measure as measure_file
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.lower_bounds import BELOW, flagged, readings_below
 from profiler.run.measure import measure
@@ -36,6 +35,7 @@ from tests.ncu import READ, SASS, WRITE, XU, calibrating, each, kernel, stand_in
 from tests.printing import statement
 from tests.profiler.test_hardware import FORBIDDEN, forget, request
 from tests.profiler.test_measure import BRIEF
+from tests.stand_ins import Instead
 
 PRODUCTS = [(1, 5, 6, 6)] * 3 + [(2, 5, 5, 3), (2, 5, 3, 5), (1, 5, 6, 6)]
 """Batch, rows, columns, terms: three projections, scores, weighted sums, the last projection."""
@@ -48,7 +48,7 @@ Reconcile = Callable[..., tuple[Measurement, Ladder]]
 
 
 @pytest.fixture
-def reconcile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reconcile:
+def reconcile(monkeypatch: pytest.MonkeyPatch, instead: Instead, tmp_path: Path) -> Reconcile:
     """The record and the ladder of the call, measured on a CPU beside invented counters."""
 
     def take(
@@ -68,7 +68,7 @@ def reconcile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reconcile:
                 found.append(hardware_counts(replace(asked, device="cuda")))
             return found[-1]
 
-        monkeypatch.setattr(measure_file, "hardware_counts", read)
+        instead(hardware_counts=read)
         asked = request(device="cpu")
         record = measure(asked, limits=BRIEF)
         return record, ladder(record, asked.equations, asked.implementation)

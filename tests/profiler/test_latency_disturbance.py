@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters import disturbances
 from profiler.meters.disturbances import (
     BlockObservation,
     CpuWatch,
@@ -27,6 +26,7 @@ from profiler.meters.disturbances import (
 )
 from profiler.meters.energy.protocol import SensorError
 from tests.fake_devices import MS, ScriptedWatch
+from tests.stand_ins import Instead
 
 
 class NVMLError(Exception):
@@ -170,12 +170,12 @@ def test_a_refusal_that_passes_leaves_no_reason() -> None:
 
 
 def test_without_nvml_nothing_is_watched_and_the_reason_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     def absent() -> Any:
         raise SensorError("library not found")
 
-    monkeypatch.setattr("profiler.meters.nvml.load_nvml", absent)
+    instead(load_nvml=absent)
     watch = watch_for(torch.device("cuda"))
     assert isinstance(watch, NoWatch)
     watch.before()
@@ -208,10 +208,8 @@ def test_what_a_system_does_not_tell_has_a_reason() -> None:
     assert set(watch.missing()) == {"clock", "involuntary_switches", "load_average"}
 
 
-def test_the_frequency_is_that_of_the_fastest_processor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disturbances, "processors", lambda: [0, 1, 2])
+def test_the_frequency_is_that_of_the_fastest_processor(tmp_path: Path, instead: Instead) -> None:
+    instead(processors=lambda: [0, 1, 2])
     for cpu, kHz in ((0, "800000"), (1, "3600000"), (2, "<unknown>")):
         (tmp_path / f"cpu{cpu}" / "cpufreq").mkdir(parents=True)
         (tmp_path / f"cpu{cpu}" / "cpufreq" / "scaling_cur_freq").write_text(kHz)
@@ -304,9 +302,10 @@ def test_threads_that_share_a_processor_are_moved_apart_and_set_free(
     masks: dict[int, list[int]],
     moved: list[tuple[int, list[int]]],
     monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     done: list[tuple[int, list[int]]] = []
-    monkeypatch.setattr(disturbances, "processors", lambda: [0, 1])
+    instead(processors=lambda: [0, 1])
     monkeypatch.setattr(os, "sched_getaffinity", masks.get, raising=False)
     monkeypatch.setattr(
         os, "sched_setaffinity", lambda at, to: done.append((at, sorted(to))), raising=False

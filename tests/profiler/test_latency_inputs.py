@@ -11,20 +11,19 @@ from torch import Tensor
 import costmodel as cm
 from costmodel.mixers import names
 from profiler.counting.dispatch import count_dispatch
-from profiler.meters import latency
 from profiler.meters.caches import CacheError, cache_bytes
 from profiler.meters.latency import STATIC
 from profiler.meters.sampler import LatencyLimits
 from profiler.modules import implementations
 from profiler.records.quantities import LATENCIES
 from profiler.records.reading import Reading, Unavailable
-from profiler.run import inputs, measure
 from profiler.run.inputs import SETS, ConstantInput, refuse_constant, rotated, why_one_set
 from profiler.run.measure import energies_of_work, latencies_of_work
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 from tests.fake_devices import read
 from tests.small import complete
+from tests.stand_ins import Instead
 
 BRIEF = LatencyLimits(max_seconds=0.05, warmup_seconds=0.05)
 CPU = torch.device("cpu")
@@ -71,27 +70,27 @@ def test_rotation_refuses_what_is_none() -> None:
 # Several sets, where they fit into the cache
 
 
-def holding(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def holding(instead: Instead, size: int) -> None:
     """A device whose last-level cache holds so many bytes."""
-    monkeypatch.setattr(inputs, "cache_bytes", lambda device: (size, "invented"))
+    instead(cache_bytes=lambda device: (size, "invented"))
 
 
 def test_two_sets_take_turns_where_they_fit_with_what_stays(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     x, weight = torch.randn(3, 5), torch.randn(7)
     needed = 2 * 3 * 5 * 4 + 7 * 4  # two sets and the weight, 4 B an entry
-    holding(monkeypatch, needed)
+    holding(instead, needed)
     assert why_one_set(CPU, [x], [weight]) == ""
-    holding(monkeypatch, needed - 1)
+    holding(instead, needed - 1)
     assert "take 148 B, more than the 147 B of the cache" in why_one_set(CPU, [x], [weight])
 
 
-def test_a_cache_of_unknown_size_leaves_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_unknown_size_leaves_one_set(instead: Instead) -> None:
     def unknown(device: torch.device) -> tuple[int, str]:
         raise CacheError("nobody tells")
 
-    monkeypatch.setattr(inputs, "cache_bytes", unknown)
+    instead(cache_bytes=unknown)
     assert why_one_set(CPU, [torch.randn(2)]).endswith("is unknown: nobody tells")
 
 
@@ -119,10 +118,10 @@ def asked(phase: str) -> Request:
 
 @pytest.mark.parametrize("phase", ["training", "inference", "backward", "training-step"])
 def test_every_phase_is_timed_with_two_sets_and_counted_with_one(
-    monkeypatch: pytest.MonkeyPatch, phase: str
+    monkeypatch: pytest.MonkeyPatch, instead: Instead, phase: str
 ) -> None:
     """Which x the module gets, call by call."""
-    holding(monkeypatch, 2**30)
+    holding(instead, 2**30)
     work = prepare(asked(phase))
     got: list[Tensor] = []
     entered = "step" if phase == "inference" else "forward"
@@ -173,9 +172,9 @@ def test_the_last_token_of_a_chunk_stays_finite_however_often_it_is_timed(
 
 
 @pytest.mark.parametrize("phase", ["backward", "training-step"])
-def test_turns_add_no_gradients_up(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+def test_turns_add_no_gradients_up(instead: Instead, phase: str) -> None:
     """The third call, on the first set again, leaves what the first one left."""
-    holding(monkeypatch, 2**30)
+    holding(instead, 2**30)
     work = prepare(asked(phase))
 
     def left() -> list[Tensor]:
@@ -193,8 +192,8 @@ def test_turns_add_no_gradients_up(monkeypatch: pytest.MonkeyPatch, phase: str) 
     assert all(torch.equal(a, b) for a, b in zip(found[0], found[2], strict=True))
 
 
-def test_where_two_sets_do_not_fit_the_call_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    holding(monkeypatch, 1)
+def test_where_two_sets_do_not_fit_the_call_is_as_it_was(instead: Instead) -> None:
+    holding(instead, 1)
     work = prepare(asked("training"))
     assert work.timed() == (work.bare, work.reset)
     noted = work.noted(Reading("latency", 1.0, "s", (1.0,), {}))
@@ -203,16 +202,16 @@ def test_where_two_sets_do_not_fit_the_call_is_as_it_was(monkeypatch: pytest.Mon
     assert "evict one another" in noted.details["one_set"]
 
 
-def test_readings_say_how_many_sets_took_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_say_how_many_sets_took_turns(instead: Instead) -> None:
     """Hot and cold take two; the graph is given the call that keeps to one."""
-    holding(monkeypatch, 2**30)
+    holding(instead, 2**30)
     given: list[Any] = []
 
     def graph(fn: Any, **_: Any) -> Reading:
         given.append(fn)
         return Reading("latency_graph", 1.0, "s", (1.0,), {"input_sets": 1, "one_set": STATIC})
 
-    monkeypatch.setattr(latency, "latency_graph", graph)
+    instead(latency_graph=graph)
     request = asked("training")
     work = prepare(request)
     found = latencies_of_work(work, request, count_dispatch(lambda: None), BRIEF)
@@ -221,14 +220,14 @@ def test_readings_say_how_many_sets_took_turns(monkeypatch: pytest.MonkeyPatch) 
     assert given == [work.bare]
 
 
-def test_energy_is_measured_of_inputs_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    holding(monkeypatch, 2**30)
+def test_energy_is_measured_of_inputs_in_turn(instead: Instead) -> None:
+    holding(instead, 2**30)
     got: list[Any] = []
 
     def metered(fn: Any, **_: Any) -> Unavailable:
         got.extend((fn(), fn()))
         return Unavailable("not now")
 
-    monkeypatch.setattr(measure, "energy", metered)
+    instead(energy=metered)
     energies_of_work(prepare(asked("training")), asked("training"))
     assert not torch.equal(*got)

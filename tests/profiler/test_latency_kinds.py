@@ -54,6 +54,7 @@ from tests.fake_devices import (
     read,
     refused,
 )
+from tests.stand_ins import Instead
 
 BRIEF = LatencyLimits(max_seconds=0.05, warmup_seconds=0.05)
 SAME: dict[str, Any] = {"watch": UNWATCHED, "pause": lambda seconds: None}
@@ -247,9 +248,9 @@ def test_the_order_is_reset_flush_call() -> None:
 
 
 def test_cold_on_a_real_cpu_flushes_twice_its_last_level_cache(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
-    monkeypatch.setattr("profiler.meters.caches.last_level_bytes", last_level_bytes)
+    instead(last_level_bytes=last_level_bytes)
     try:
         held, _ = last_level_bytes()
     except CacheError as error:
@@ -269,10 +270,8 @@ def test_flushing_reads_the_whole_buffer_and_leaves_nothing_to_be_written_back()
     assert held["buffer"].numel() == 512 and bool((held["buffer"] == 1).all())
 
 
-def test_unknown_caches_are_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "profiler.meters.latency.flush_for", lambda place: cpu_flush(last_level_bytes(tmp_path))
-    )
+def test_unknown_caches_are_a_reason(tmp_path: Path, instead: Instead) -> None:
+    instead(flush_for=lambda place: cpu_flush(last_level_bytes(tmp_path)))
     assert refused(latency_cold(lambda: None)).startswith(
         "caches cannot be flushed: expected the sizes of the processors' caches in"
     )
@@ -475,14 +474,12 @@ def test_without_a_graph_nothing_is_compared() -> None:
     ("label", "tried"), [("1 sample", (SEVERAL, ONE)), ("preempted", (SEVERAL,))]
 )
 def test_only_a_disturbed_hot_time_limits_the_threads_of_the_cold_time(
-    monkeypatch: pytest.MonkeyPatch, label: str, tried: tuple[str, ...]
+    instead: Instead, label: str, tried: tuple[str, ...]
 ) -> None:
     hot = Reading("latency", 1.0, "s", (1.0,), {"grade": "busy", "labels": [label]})
     given: list[Any] = []
-    monkeypatch.setattr("profiler.meters.latency.latency", lambda *_, **__: hot)
-    monkeypatch.setattr(
-        "profiler.meters.latency.latency_cold", lambda *_, tried, **__: given.append(tried)
-    )
+    instead(latency=lambda *_, **__: hot)
+    instead(latency_cold=lambda *_, tried, **__: given.append(tried))
     latency_readings(lambda: None, limits=BRIEF)
     assert given == [tried]
 

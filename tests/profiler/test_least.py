@@ -13,7 +13,6 @@ from costmodel.prediction.columns import NO_BOARD
 from profiler.reconcile.cost import cost_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
-from profiler.run import measure as measure_file
 from profiler.run.lower_bounds import flagged, lower_bounds, readings_below
 from profiler.run.measure import measure
 from profiler.run.prepare import PreparedCall
@@ -22,6 +21,7 @@ from tests.ladders import theory
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked
 from tests.recorded import latency, reading, recorded
+from tests.stand_ins import Instead
 
 ME = cm.mixer("me")
 SIZES = {"b": 3, "l": 4096, "d": 1024}
@@ -103,7 +103,7 @@ def test_tables_of_constants_may_be_computed_instead_of_read() -> None:
 
 
 def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """The same call with an honest meter, and with one that loses all but 8 bytes."""
     honest = measure(asked("me", "fft"), limits=BRIEF)
@@ -112,7 +112,7 @@ def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
     def doctored(work: PreparedCall, device: str) -> Reading:
         return Reading("peak_memory", 8, "B", (8.0, 8.0), {"labels": []})
 
-    monkeypatch.setattr(measure_file, "peak_of_call", doctored)
+    instead(peak_of_call=doctored)
     found = measure(asked("me", "fft"), limits=BRIEF)
     details = found.readings["peak_memory"].details
     assert details["labels"] == ["below the floor"]

@@ -32,6 +32,7 @@ from profiler.run.request import Request
 from profiler.sweep.session import run
 from tests import printing
 from tests.profiler.test_work import NO_GPU, asked
+from tests.stand_ins import Instead
 from tests.user_mixers import written
 
 BRIEF = LatencyLimits(
@@ -145,8 +146,8 @@ def test_energy_without_a_gpu_is_a_reason(forward: Measurement) -> None:
         assert "NVML" in forward.reasons[name]
 
 
-def test_every_energy_is_missing_for_the_same_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_file, "energy", lambda *a, **k: Unavailable("NVML: forbidden"))
+def test_every_energy_is_missing_for_the_same_reason(instead: Instead) -> None:
+    instead(energy=lambda *a, **k: Unavailable("NVML: forbidden"))
     request = asked("me", "fft")
     assert measure_file.energies_of_work(prepare(request), request) == dict.fromkeys(
         ("energy", "energy_net", "power"), Unavailable("NVML: forbidden")
@@ -154,7 +155,7 @@ def test_every_energy_is_missing_for_the_same_reason(monkeypatch: pytest.MonkeyP
 
 
 def test_energy_is_measured_within_the_limits_that_were_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     given: list[EnergyLimits] = []
 
@@ -162,7 +163,7 @@ def test_energy_is_measured_within_the_limits_that_were_asked_for(
         given.append(limits)
         return Unavailable("not now")
 
-    monkeypatch.setattr(measure_file, "energy", metered)
+    instead(energy=metered)
     request = asked("me", "fft")
     work = prepare(request)
     measure_file.energies_of_work(work, request)
@@ -177,18 +178,18 @@ def test_energy_is_measured_within_the_limits_that_were_asked_for(
 
 @pytest.mark.parametrize(("label", "shared"), [("1 sample", True), ("preempted", False)])
 def test_a_time_of_one_sample_is_shared_out_and_a_disturbed_one_is_not(
-    monkeypatch: pytest.MonkeyPatch, label: str, shared: bool
+    instead: Instead, label: str, shared: bool
 ) -> None:
     time = Reading("latency", 1e-3, "s", (1e-3,), {"grade": "busy", "labels": [label]})
-    monkeypatch.setattr(measure_file, "latency_kinds", lambda *_, **__: {"latency": time})
+    instead(latency_kinds=lambda *_, **__: {"latency": time})
     found = measure(asked("me", "toeplitz"), limits=BRIEF)
     assert ("launch_estimate" in found.readings) == shared
     share = found.counts["peers"]["torch"]["uncounted_time_share"]
     assert (share is not None) == shared
 
 
-def test_a_peer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(called_file, "fvcore_count", lambda *a, **k: Unavailable("fvcore: broken"))
+def test_a_peer_that_fails_is_a_reason(instead: Instead) -> None:
+    instead(fvcore_count=lambda *a, **k: Unavailable("fvcore: broken"))
     found = measure(asked("me", "toeplitz"), limits=BRIEF)
     assert found.reasons["peer fvcore"] == "fvcore: broken"
     assert set(found.counts["peers"]) == {"torch"}
@@ -207,11 +208,11 @@ def test_what_happens_is_told_step_by_step() -> None:
 
 
 def test_counting_alone_takes_the_peak_from_the_run_that_lists_its_tensors(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     request = asked("self-attention", "explicit")
     measured = measure_file.peak_of_call(prepare(request), "cpu")
-    monkeypatch.setattr(measure_file, "peak_memory", lambda *_, **__: pytest.fail("one more run"))
+    instead(peak_memory=lambda *_, **__: pytest.fail("one more run"))
     found = measure_file.count(request).readings["peak_memory"]
     assert isinstance(measured, Reading) and found.value == measured.value
     assert found.details["runs"] == 1
@@ -276,13 +277,13 @@ def test_a_run_without_values_dispatches_what_a_run_does(mixer: str, name: str, 
     ],
 )
 def test_the_peak_of_a_long_call_is_that_of_a_run(
-    mixer: str, name: str, same: bool, monkeypatch: pytest.MonkeyPatch
+    mixer: str, name: str, same: bool, instead: Instead
 ) -> None:
     """From the meta device, unless a kernel allocates bytes for itself, as a convolution does: then
     from a run, which the longest calls do without."""
     request = asked(mixer, name, sizes={"b": 3, "l": 67, "d": 6, "n": 2})
     run = measure_file.count(request)
-    monkeypatch.setattr(measure_file, "MANY", 0)
+    instead(counted_many=0)
     long = measure_file.count(request)
     peaks = [found.readings["peak_memory"] for found in (run, long)]
     assert peaks[0].value == peaks[1].value
@@ -290,7 +291,7 @@ def test_the_peak_of_a_long_call_is_that_of_a_run(
     assert long.counts["peers"] == run.counts["peers"]
     if same:
         return
-    monkeypatch.setattr(measure_file, "MOST", 0)
+    instead(counted_most=0)
     longest = measure_file.count(request)
     without = {"peak_memory", "tensors_at_peak"}
     assert longest.counts == long.counts
@@ -306,13 +307,13 @@ class ReadsValues(MeToeplitz):
 
 
 @pytest.mark.parametrize("module", [MeToeplitz, ReadsValues])
-@pytest.mark.parametrize("limit", ["LONG_S", "LARGE"])
+@pytest.mark.parametrize("limit", ["counted_long_s", "counted_large"])
 def test_a_long_call_is_counted_without_values_where_that_counts_the_same(
-    module: type[nn.Module], limit: str, monkeypatch: pytest.MonkeyPatch
+    module: type[nn.Module], limit: str, instead: Instead
 ) -> None:
     """And the parameters of a large module are then not drawn."""
     request = doctored(module)
-    monkeypatch.setattr(measure_file, "LONG_S", float("inf"))  # on any machine
+    instead(counted_long_s=float("inf"))  # on any machine
     short = measure_file.count(request)
     drawn: list[bool] = []
 
@@ -320,10 +321,9 @@ def test_a_long_call_is_counted_without_values_where_that_counts_the_same(
         drawn.append(asked.drawn)
         return prepare(asked)
 
-    monkeypatch.setattr(measure_file, "prepare", noted)
-    monkeypatch.setattr(measure_file, limit, 0)
+    instead(prepare=noted, **{limit: 0})
     long = measure_file.count(request)
-    assert drawn[-1] == (module is ReadsValues or limit == "LONG_S")
+    assert drawn[-1] == (module is ReadsValues or limit == "counted_long_s")
     told = long.counts["call"].pop("counted", "")
     assert told.startswith("on the meta device") == (module is MeToeplitz)
     assert long.counts == short.counts
@@ -489,7 +489,7 @@ def test_on_a_gpu_everything_is_a_reading() -> None:
     assert found.readings["latency"].details["timer"] == "cuda events"
 
 
-def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_compiler_makes_of_the_call_is_timed(instead: Instead) -> None:
     """By a stand-in for torch.compile, which is tested by itself."""
     calls = []
 
@@ -500,8 +500,7 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
 
         return Compiled(made, Reading("compile", 2.5, "s", (2.5,)))
 
-    monkeypatch.setattr(measure_file, "compile_call", compiled)
-    monkeypatch.setattr(measure_file, "launch_estimate", lambda *_: calls.clear())
+    instead(compile_call=compiled, launch_estimate=lambda *_: calls.clear())
     request = replace(asked("me", "toeplitz"), compile=True)
     (found,) = run([request], limits=BRIEF).measurements
     assert found.readings["compile"].value == 2.5
@@ -516,9 +515,9 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_call_that_does_not_compile_is_not_timed_uncompiled(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
-    monkeypatch.setattr(measure_file, "compile_call", lambda *_, **__: Unavailable("no compiler"))
+    instead(compile_call=lambda *_, **__: Unavailable("no compiler"))
     found = measure(replace(asked("me", "toeplitz"), compile=True), limits=BRIEF)
     for name in ("compile", "latency", "latency_cold", "latency_graph", "energy"):
         assert name not in found.readings and found.reasons[name] == "no compiler"

@@ -14,6 +14,7 @@ from profiler.meters.caches import Flush
 from profiler.meters.latency import latency, latency_cold
 from profiler.meters.memory.allocator import peak_memory
 from tests.fake_devices import read, refused
+from tests.stand_ins import Instead
 
 METERS: dict[str, Callable[[Callable[[], Any]], Any]] = {
     "hot": latency,
@@ -68,11 +69,11 @@ def test_the_next_call_is_measured_after_memory_ran_out() -> None:
     assert read(peak_memory(lambda: torch.ones(8))).value == 32
 
 
-def test_a_flush_that_finds_no_room_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_that_finds_no_room_is_a_reason(instead: Instead) -> None:
     """The buffer that empties the caches may be what does not fit beside a large module."""
 
     def no_room(place: torch.device) -> Flush:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has")
 
-    monkeypatch.setattr("profiler.meters.latency.flush_for", no_room)
+    instead(flush_for=no_room)
     assert "256.00 MiB could not be had" in refused(latency_cold(lambda: None))

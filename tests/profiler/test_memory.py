@@ -17,6 +17,7 @@ from profiler.meters.memory.allocator import (
     steady_runs,
 )
 from tests.fake_devices import read, refused
+from tests.stand_ins import Instead
 
 # On a CPU: allocations that a hand adds up
 
@@ -96,9 +97,9 @@ def test_two_runs_that_agree_end_it() -> None:
 
 
 def test_a_profiler_that_records_nothing_is_refused_and_no_zero(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
-    monkeypatch.setattr(allocator, "profiler_sees_allocations", lambda: False)
+    instead(sees_allocations=lambda: False)
     assert "records no allocation on the CPU" in refused(peak_memory(lambda: torch.ones(8)))
 
 
@@ -253,12 +254,10 @@ def test_an_allocator_that_does_not_count_requests_is_refused(on_gpu: Any) -> No
     assert "PYTORCH_CUDA_ALLOC_CONF" in reason
 
 
-def test_a_foreign_allocator_is_refused_and_no_zero(
-    on_gpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_foreign_allocator_is_refused_and_no_zero(on_gpu: Any, instead: Instead) -> None:
     on_gpu(foreign=True)
     result = torch.ones(4)
-    monkeypatch.setattr(allocator, "lies_on_gpu", lambda tensor: True)
+    instead(lies_on_gpu=lambda tensor: True)
     assert "another allocator is in use" in refused(peak_memory(lambda: result, device="cuda"))
 
 

@@ -22,6 +22,7 @@ from tests.fake_devices import read
 from tests.nvml.board import Simulated
 from tests.profiler.test_measuring_faults_board import on_the_board
 from tests.profiler.test_memory import Allocator, on_gpu
+from tests.stand_ins import Instead
 
 __all__ = ["on_gpu"]  # a fixture
 
@@ -85,13 +86,13 @@ def test_a_board_that_lists_nobody_is_a_reason(listed: Simulated) -> None:
     assert driver_check(CUDA)["driver_reason"] == "NVML: not supported by this device"
 
 
-def test_no_driver_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_driver_is_a_reason(instead: Instead) -> None:
     from profiler.meters.energy.protocol import SensorError
 
     def missing() -> Any:
         raise SensorError("library not found", NO_DRIVER)
 
-    monkeypatch.setattr("profiler.meters.nvml.load_nvml", missing)
+    instead(load_nvml=missing)
     assert driver_check(CUDA) == {
         "driver_bytes": None, "driver_reason": "NVML: library not found",
     }  # fmt: skip

@@ -38,6 +38,7 @@ from tests.implementations import (
     stepped,
 )
 from tests.small import by_sizes, without_inference
+from tests.stand_ins import Instead
 
 Array = NDArray[np.float64]
 Weights = dict[str, Array]
@@ -709,8 +710,8 @@ def test_a_class_that_needs_the_head_width_gets_d_over_n() -> None:
         shape(d=7, l=5, n=2)
 
 
-def test_parameters_that_are_not_drawn_repeat_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "PERIOD", 7)
+def test_parameters_that_are_not_drawn_repeat_numbers(instead: Instead) -> None:
+    instead(period_of_layers=7)
     described = registry.implementations("she")["direct"]
     one, twin = (
         build(described, {"d": 3, "l": 2}, device="cpu", dtype=torch.float64, seed=5, drawn=drawn)
@@ -726,9 +727,9 @@ def test_parameters_that_are_not_drawn_repeat_numbers(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def registrations(monkeypatch: pytest.MonkeyPatch) -> None:
+def registrations(instead: Instead) -> None:
     copy = {mixer: dict(named) for mixer, named in registry._registry.items()}
-    monkeypatch.setattr(registry, "_registry", copy)
+    instead(described_modules=copy)
 
 
 def test_the_default_implementation_stands_first() -> None:

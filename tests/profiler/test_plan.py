@@ -20,6 +20,7 @@ from profiler.run.own_class import users_class
 from profiler.run.plan import Plan, chosen_implementations, requests
 from profiler.run.request import Request
 from profiler.run.subject import named as named_by
+from tests.stand_ins import Instead
 from tests.user_mixers import written
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
@@ -233,9 +234,7 @@ def test_beside_implementations_of_the_project(own: Path) -> None:
     ]  # fmt: skip
 
 
-def test_it_is_shown_equal_once_however_many_sizes(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_shown_equal_once_however_many_sizes(own: Path, instead: Instead) -> None:
     shown: list[str] = []
     real = module_equals
 
@@ -243,7 +242,7 @@ def test_it_is_shown_equal_once_however_many_sizes(
         shown.append(implementation.name)
         return real(mixer, implementation)
 
-    monkeypatch.setattr("profiler.run.own_class.module_equals", counted)
+    instead(module_equals=counted)
     found = planned("she", given={"l": (1, 2, 3), "d": (1, 2)}, implementation=f"{own}:Same")
     assert len(found) == 6
     assert shown == [f"{own}:Same"]

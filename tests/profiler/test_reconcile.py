@@ -38,6 +38,7 @@ from tests.ladders import reconciled
 from tests.printing import printed
 from tests.recorded import ATTENTION, latency
 from tests.small import complete, distinct, without_inference
+from tests.stand_ins import Instead
 
 SIZES = (
     {"b": 1, "l": 1, "d": 1, "n": 1},
@@ -561,7 +562,7 @@ def test_what_one_new_token_holds_is_its_state() -> None:
 
 
 def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """And once for all sizes: the equations are derived in the sizes. The implementation that the
     records name is looked up once."""
@@ -573,14 +574,13 @@ def test_the_equations_are_asked_once_for_all_rounds_of_a_point(
         named.append(args)
         return candidate_in_record(*args)
 
-    monkeypatch.setattr("profiler.reconcile.ladder.candidate_in_record", looking_up)
+    instead(candidate_in_record=looking_up)
 
     def counting(*args: Any) -> Any:
         asked.append(args)
         return recounts(*args)
 
-    monkeypatch.setattr("profiler.reconcile.derived.recounts", counting)
-    monkeypatch.setattr("profiler.reconcile.derived.executed_counts", None)
+    instead(recounts=counting, executed_counts=None)
     other = {**ATTENTION.sizes, "l": ATTENTION.sizes["l"] + 3}
     rounds = [replace_field(ATTENTION, sizes=sizes) for sizes in (ATTENTION.sizes, other) * 3]
     made, problems = ladders(rounds)

@@ -10,20 +10,20 @@ import pytest
 import cli
 from profiler.records.environments import environment_differences
 from profiler.records.store import read
-from profiler.run import measure as measuring, prepare as preparing
+from profiler.run import prepare as preparing
 from profiler.run.measure import measure
-from profiler.sweep import session
 from profiler.sweep.session import run
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_sweep import swept
 from tests.profiler.test_work import asked
+from tests.stand_ins import Instead
 from tests.sweeping import record_of, request
 
 COMMAND = "costmodel profile me --impl fft --l 3"
 
 
 def test_the_state_is_read_before_anything_runs_and_again_at_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     done: list[str] = []
     temperatures = iter((40, 71))
@@ -40,9 +40,7 @@ def test_the_state_is_read_before_anything_runs_and_again_at_the_end(
         done.append("measured")
         return {"torch": "9.9", "state": state_of(device)}
 
-    monkeypatch.setattr(measuring, "prepare", prepare)
-    monkeypatch.setattr(measuring, "current_state", state_of)
-    monkeypatch.setattr(measuring, "environment", environment)
+    instead(prepare=prepare, current_state=state_of, environment=environment)
     found = measure(asked("me", "fft"), limits=BRIEF).environment
     assert done == ["state of cpu", "module built", "measured", "state of cpu"]
     assert (found["state_before"], found["state"]) == ({"temperature_C": 40}, {"temperature_C": 71})
@@ -56,8 +54,8 @@ def test_both_states_tell_the_same_things() -> None:
     assert found["state"]
 
 
-def test_every_record_keeps_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "measure", lambda asked, **_: record_of(asked))
+def test_every_record_keeps_the_command(tmp_path: Path, instead: Instead) -> None:
+    instead(measure=lambda asked, **_: record_of(asked))
     path, grid = tmp_path / "one.jsonl", tmp_path / "grid.jsonl"
     run([request(), request(l=5)], path, command=COMMAND)
     swept(grid, (2,), command=COMMAND)

@@ -30,6 +30,7 @@ from profiler.sweep.recorded import recorded as records_of
 from profiler.sweep.session import run
 from tests.printing import printed
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, recorded
+from tests.stand_ins import Instead
 from tests.user_mixers import written
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +49,7 @@ Outcome = Measurement | BaseException
 
 
 @pytest.fixture
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def outcomes(instead: Instead) -> Callable[..., None]:
     """Let measurements give what a test says, one after the other, instead of measuring."""
 
     def prepared(*listed: Outcome) -> None:
@@ -60,13 +61,13 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise found
             return found
 
-        monkeypatch.setattr(session, "measure", next_one)
+        instead(measure=next_one)
 
     return prepared
 
 
 def test_records_are_on_disk_before_the_next_measurement_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instead: Instead
 ) -> None:
     path = tmp_path / "results.jsonl"
     before: list[int] = []
@@ -75,7 +76,7 @@ def test_records_are_on_disk_before_the_next_measurement_starts(
         before.append(len(path.read_bytes().splitlines()) if path.exists() else 0)
         return ATTENTION
 
-    monkeypatch.setattr(session, "measure", counting)
+    instead(measure=counting)
     run([request()] * 3, path)
     assert before == [0, 1, 2]
 

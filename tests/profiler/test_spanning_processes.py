@@ -25,7 +25,7 @@ from profiler.studies.grid import GridStudy
 from profiler.studies.ratios import ratio
 from profiler.studies.registry import study
 from profiler.studies.study import Manner, StudyError
-from profiler.sweep import order, session
+from profiler.sweep import order
 from profiler.sweep.failures import MEMORY, Failure, failed_record
 from profiler.sweep.joined import joined
 from profiler.sweep.points import Point
@@ -35,6 +35,7 @@ from profiler.sweep.session import run, sweep
 from tests.ladders import theory
 from tests.printing import statement
 from tests.recorded import ATTENTION
+from tests.stand_ins import Instead
 from tests.sweeping import (
     Thread,
     grid,
@@ -370,18 +371,16 @@ def run_cli(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_profile_in_fresh_processes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], instead: Instead
 ) -> None:
     """The processes are threads here; `sweep` starts real ones in test_sweep.py."""
-    from profiler.sweep import processes
-
     path, begun = tmp_path / "runs.jsonl", []
 
     def start() -> Thread:
         begun.append("cpu")
         return Thread(lambda asked, **_: record_of(asked, readings={"latency": around(1.0)}))
 
-    monkeypatch.setattr(processes, "processes", lambda *_, **__: {"cpu": start})
+    instead(processes=lambda *_, **__: {"cpu": start})
     sizes = "me --impl toeplitz --d 4 --l 3 --seconds 0.02 --device cpu --no-energy"
     out = run_cli(f"profile {sizes} --processes 2 --format json -o {path}", capsys)
     printed = json.loads(out)["measurements"]
@@ -423,14 +422,11 @@ def test_rounds_of_training_have_one_process(tmp_path: Path) -> None:
         thesis.measure(several, tmp_path / "f.jsonl", lambda *_: None, lambda _: None)
 
 
-def test_a_page_shows_each_point_of_all_processes_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from profiler.sweep import processes
+def test_a_page_shows_each_point_of_all_processes_once(tmp_path: Path, instead: Instead) -> None:
 
     found = study("extractors")
     assert isinstance(found, GridStudy)
-    monkeypatch.setattr(processes, "processes", lambda *_, **__: one_worker())
+    instead(processes=lambda *_, **__: one_worker())
     path = tmp_path / "study.jsonl"
     manner = Manner("cpu", largest=128, processes=2)
     for _ in range(2):  # the second finds everything done
@@ -457,12 +453,12 @@ def test_short_calls_of_a_quiet_device_are_timed_in_two_more_processes(
     grade: str,
     labels: list[str],
     again: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
     tmp_path: Path,
 ) -> None:
     asked, path = request(), tmp_path / "results.jsonl"
     first = replace(around(seconds, seconds / 100), details={"grade": grade, "labels": labels})
-    monkeypatch.setattr(session, "measure", lambda of, **_: taken(first, of=of))
+    instead(measure=lambda of, **_: taken(first, of=of))
     later = iter([0.02, 0.03])
     workers = one_worker(lambda of, **_: taken(around(next(later), 1e-4), of=of))
     (found,) = run([asked], path, further=workers).measurements

@@ -26,7 +26,6 @@ from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append, read
 from profiler.scaling.derived import executed_operations, live_set_bytes
-from profiler.studies import training as networks_study, training_rounds
 from profiler.studies.grid import LAUNCHES, GridStudy, Launches, derived
 from profiler.studies.grid_page import over_lengths, shows, standing
 from profiler.studies.pairs import pairs, settings
@@ -42,6 +41,7 @@ from profiler.sweep.recorded import recorded as records_of
 from tests.fake_devices import ScriptedWatch
 from tests.growing import ENVIRONMENT, NO_ENERGY, along_l, joules, record
 from tests.printing import printed
+from tests.stand_ins import Instead
 from tests.sweeping import one_worker
 
 LENGTHS = (128, 256, 512)
@@ -204,10 +204,8 @@ def test_smaller_runs_and_parts_are_parts_of_the_plan() -> None:
         EXTRACTORS.planned(Manner("tpu"))
 
 
-def test_a_grid_is_measured_into_its_file_and_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: one_worker())
+def test_a_grid_is_measured_into_its_file_and_resumed(tmp_path: Path, instead: Instead) -> None:
+    instead(processes=lambda *_: one_worker())
     file = tmp_path / "runs.jsonl"
     manner = Manner("cpu", rounds=1, largest=32)
     done = ADDITIVE.measure(manner, file, lambda *_: None, lambda _: None)
@@ -220,9 +218,9 @@ def test_a_grid_is_measured_into_its_file_and_resumed(
 
 
 def test_a_grid_with_other_limits_of_energy_needs_a_file_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instead: Instead
 ) -> None:
-    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: one_worker())
+    instead(processes=lambda *_: one_worker())
     file, own = tmp_path / "runs.jsonl", tmp_path / "own.jsonl"
     plain, brief = (Manner("cpu", rounds=1, largest=32, energy_trials=n) for n in (None, 3))
     quiet: dict[str, Any] = {"progress": lambda *_: None, "tell": lambda _: None}
@@ -590,8 +588,8 @@ def invented(ratios: Mapping[str, float], amount: Amount) -> tuple[Training, dic
     return training, calls, clock
 
 
-def test_rounds_of_networks_become_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+def test_rounds_of_networks_become_records(instead: Instead) -> None:
+    instead(peak_memory=lambda *_, **__: Unavailable("no memory"))
     training, calls, _ = invented(AS_PRINTED, Amount(batch=2, steps=3, rounds=10))
     records = training.records()
     assert [r.mixer for r in records] == list(NAMES)
@@ -609,10 +607,10 @@ def test_rounds_of_networks_become_records(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_visit_in_which_the_device_was_disturbed_is_taken_anew(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """Ten visits a round; the first visits of rounds 2 and 3 are hot."""
-    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    instead(peak_memory=lambda *_, **__: Unavailable("no memory"))
     training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=7))
     hot = BlockObservation(slowed=("hardware thermal slowdown",))
     training.watch = ScriptedWatch(
@@ -625,16 +623,16 @@ def test_a_visit_in_which_the_device_was_disturbed_is_taken_anew(
 
 
 def test_steps_that_waited_for_a_processor_are_graded_busy(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
-    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    instead(peak_memory=lambda *_, **__: Unavailable("no memory"))
     training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=7))
     training.watch = ScriptedWatch(BlockObservation(waited_s=1.0))
     assert {grade_of(record.readings["latency"]) for record in training.records()} == {"busy"}
 
 
-def test_networks_that_stay_disturbed_have_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+def test_networks_that_stay_disturbed_have_no_median(instead: Instead) -> None:
+    instead(peak_memory=lambda *_, **__: Unavailable("no memory"))
     two = dict.fromkeys(NAMES[:2], 1.0)
     training, _, _ = invented(two, Amount(batch=2, steps=1, rounds=7))
     training.watch = ScriptedWatch(BlockObservation(slowed=("hardware thermal slowdown",)))
@@ -647,7 +645,7 @@ def test_networks_that_stay_disturbed_have_no_median(monkeypatch: pytest.MonkeyP
 
 
 def test_networks_are_measured_within_the_limits_that_were_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instead: Instead
 ) -> None:
     """With other limits than those of the file the networks are measured anew."""
     given: list[EnergyLimits] = []
@@ -661,9 +659,8 @@ def test_networks_are_measured_within_the_limits_that_were_asked_for(
         training.options = more["options"]
         return training
 
-    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
-    monkeypatch.setattr(training_rounds, "energies_in_turn", metered)
-    monkeypatch.setattr(networks_study, "Training", made)
+    instead(peak_memory=lambda *_, **__: Unavailable("no memory"))
+    instead(energies_in_turn=metered, training_study=made)
     file = tmp_path / "runs.jsonl"
     typed: list[dict[str, Any]] = [
         {},
@@ -679,9 +676,9 @@ def test_networks_are_measured_within_the_limits_that_were_asked_for(
 
 
 def test_a_network_that_fails_is_said_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
-    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    instead(peak_memory=lambda *_, **__: Unavailable("no memory"))
     training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=2))
 
     def broken() -> None:
@@ -689,7 +686,7 @@ def test_a_network_that_fails_is_said_and_the_others_go_on(
 
     training.steps.pop("terroa-ssa")
     training.names = ["terroa-ssa"]
-    monkeypatch.setattr(training_rounds, "Step", lambda *_: broken())
+    instead(training_step=lambda *_: broken())
     records = training.records()
     assert "terroa-ssa" not in {r.mixer for r in records} and len(records) == 4
     assert "out of memory" in training.failed["terroa-ssa"]
@@ -706,10 +703,8 @@ def test_a_step_trains_the_network() -> None:
 
 
 @pytest.mark.gpu
-def test_networks_are_trained_in_turns_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        training_rounds, "energies_in_turn", lambda *_, **__: Unavailable("not in a test")
-    )
+def test_networks_are_trained_in_turns_on_a_gpu(instead: Instead) -> None:
+    instead(energies_in_turn=lambda *_, **__: Unavailable("not in a test"))
     found = Training(NAMES[:2], Amount(batch=2, steps=2, rounds=2), "cuda").records()
     assert [r.mixer for r in found] == list(NAMES[:2])
     for r in found:
@@ -807,9 +802,9 @@ def test_a_plan_that_cannot_be_read_is_one_sentence(
 
 
 def test_a_plan_of_ones_own_is_measured_and_its_page_says_how(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, instead: Instead, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: one_worker())
+    instead(processes=lambda *_: one_worker())
     file, runs = tmp_path / "mine.toml", tmp_path / "runs.jsonl"
     file.write_text(PLAN)
     assert run(["study", str(file), "--device", "cpu", "-o", str(runs), "--no-energy"]) == 0

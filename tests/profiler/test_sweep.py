@@ -14,7 +14,6 @@ from hypothesis import given, strategies as st
 
 import cli
 from costmodel.report.formats import formats
-from profiler.commands import sweeping as command
 from profiler.reconcile import ladder
 from profiler.records.keys import key_of
 from profiler.records.measurement import Measurement
@@ -25,6 +24,7 @@ from profiler.sweep import session
 from profiler.sweep.failures import DISTURBED, FAILED, MEMORY, REFUSED, Failure, failed_record
 from profiler.sweep.results import Results
 from tests import sweeping
+from tests.stand_ins import Instead
 from tests.sweeping import Thread, grid, keys_in, measure, one_worker, points_of, record_of
 
 
@@ -196,9 +196,9 @@ def test_what_happens_is_told(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def invented(monkeypatch: pytest.MonkeyPatch) -> None:
+def invented(instead: Instead) -> None:
     """Commands invent what they measure."""
-    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: one_worker())
+    instead(processes=lambda *_: one_worker())
 
 
 def run(*words: str) -> int:
@@ -245,10 +245,10 @@ def test_sizes_that_one_mixer_refuses_are_recorded(
 
 
 def test_an_interrupt_says_how_to_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], instead: Instead
 ) -> None:
     starts = one_worker(until(5, KeyboardInterrupt()))
-    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: starts)
+    instead(processes=lambda *_: starts)
     path = tmp_path / "runs.jsonl"
     assert run("sweep", *SMALL, "--l", "2,3", "-o", str(path)) == 130
     said = f"interrupted: {path} holds 5 of 16 points; the same command goes on from there"
@@ -256,9 +256,9 @@ def test_an_interrupt_says_how_to_go_on(
 
 
 def test_a_plan_is_printed_and_nothing_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], instead: Instead
 ) -> None:
-    monkeypatch.setattr(command, "fleet", None)
+    instead(fleet=None)
     path = tmp_path / "runs.jsonl"
     words = ("sweep", *SMALL, "--l", "2:8:x2", "--rounds", "3", "-o", str(path))
     assert run(*words, "--plan") == 0
@@ -304,10 +304,10 @@ def test_bad_input_is_one_sentence(
 
 
 def test_a_worker_that_cannot_measure_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, instead: Instead, capsys: pytest.CaptureFixture[str]
 ) -> None:
     starts = {"cpu": lambda: Thread(unfit="the measuring process did not start: it ended")}
-    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: starts)
+    instead(processes=lambda *_: starts)
     assert run("sweep", *SMALL, "--l", "2", "-o", str(tmp_path / "runs.jsonl")) == 2
     assert "cpu: the measuring process did not start: it ended" in capsys.readouterr().err
     with pytest.raises(MeasureError):

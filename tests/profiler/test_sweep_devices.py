@@ -10,6 +10,7 @@ import pytest
 from profiler.meters.energy.protocol import SensorError
 from profiler.records.reading import MeasureError
 from profiler.sweep.devices import Device, board_uuids, devices
+from tests.stand_ins import Instead
 
 UUIDS = ["GPU-aaaa", "GPU-bbbb"]
 
@@ -85,16 +86,16 @@ def binding(modes: list[int | None]) -> SimpleNamespace:
     )
 
 
-def test_uuids_are_those_of_whole_boards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.meters.nvml.load_nvml", lambda: binding([None, 0]))
+def test_uuids_are_those_of_whole_boards(instead: Instead) -> None:
+    instead(load_nvml=lambda: binding([None, 0]))
     assert board_uuids() == ["GPU-0", "GPU-1"]
-    monkeypatch.setattr("profiler.meters.nvml.load_nvml", lambda: binding([0, 1]))
+    instead(load_nvml=lambda: binding([0, 1]))
     assert board_uuids() == []
 
 
-def test_without_nvml_there_are_no_uuids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_there_are_no_uuids(instead: Instead) -> None:
     def missing() -> None:
         raise SensorError("library not found")
 
-    monkeypatch.setattr("profiler.meters.nvml.load_nvml", missing)
+    instead(load_nvml=missing)
     assert board_uuids() == []

@@ -19,6 +19,7 @@ from profiler.sweep.failures import DIED, MEMORY, Failure
 from profiler.sweep.ray_cluster import Actor, Cluster, connected, needs
 from profiler.sweep.results import Results
 from tests import sweeping
+from tests.stand_ins import Instead
 from tests.sweeping import grid, keys_in, points_of, request
 
 FAKE = "tests.sweeping:measure"
@@ -65,12 +66,12 @@ def test_what_each_actor_asks_for() -> None:
     assert needs({"Alive": False, "Resources": {"GPU": 4.0}}, "cuda") == []
 
 
-def test_every_gpu_of_every_node_gets_an_actor_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_gpu_of_every_node_gets_an_actor_of_its_own(instead: Instead) -> None:
     nodes = [
         {"Alive": True, "NodeID": f"{name}0000000000", "Resources": {"CPU": 8.0, "GPU": gpus}}
         for name, gpus in (("aaaa", 2.0), ("bbbb", 1.0))
     ]
-    monkeypatch.setattr(ray_cluster, "on_node", lambda node: node)
+    instead(on_node=lambda node: node)
     found = Cluster(SimpleNamespace(nodes=lambda: nodes), "cuda").actors(None)
     assert list(found) == ["node aaaa0000 cuda 0", "node aaaa0000 cuda 1", "node bbbb0000 cuda 0"]
     for node in nodes:

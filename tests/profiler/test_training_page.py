@@ -21,6 +21,7 @@ from profiler.tracing import training_page
 from profiler.tracing.meta_run.target import TraceError, Variables, parse_variables
 from tests.caches import clear_all
 from tests.printing import printed
+from tests.stand_ins import Instead
 
 PAGE = Path(__file__).parents[2] / "tables" / "generated" / "training.md"
 
@@ -138,7 +139,7 @@ def test_what_is_traced_of_every_module_is_up_to_date(name: str, module: str) ->
 
 
 def test_modules_are_traced_at_sizes_that_divide_each_other(
-    monkeypatch: pytest.MonkeyPatch,
+    instead: Instead,
 ) -> None:
     """Heads in groups, n = G*q, and widths d/(n*v): no module refuses the sizes. The trace itself
     finds the sizes l that a module runs at."""
@@ -148,9 +149,8 @@ def test_modules_are_traced_at_sizes_that_divide_each_other(
         found[mixer.name] = parse_variables(over, let, mixer.letters)
         raise TraceError("noted")
 
-    monkeypatch.setattr(training_page, "trace", noted)
-    for counted in ("count", "counts_by_quotients"):  # counts take long, and no size asks them
-        monkeypatch.setattr(training_page, counted, lambda *_: True)
+    instead(trace=noted)
+    instead(counted_page=lambda *_: True)  # counts take long, and no size asks them
     for mixer in map(cm.mixer, names()):
         for described in implementations(mixer).values():
             list(training_page.rows_of_module(mixer, described))
@@ -168,14 +168,14 @@ def test_modules_are_traced_at_sizes_that_divide_each_other(
     ("name", "asked"), [("fixed-attention", ("none", False)), ("she", ("both", True))]
 )
 def test_what_equations_lack_or_count_by_quotients_is_not_traced(
-    name: str, asked: tuple[str, bool], monkeypatch: pytest.MonkeyPatch
+    name: str, asked: tuple[str, bool], instead: Instead
 ) -> None:
     """No gradient over several ranges, and no search for cases beside those of floor(l/B)."""
 
     def noted(*_: object, **options: object) -> None:
         raise TraceError(f"{options['grad']} {options['cases']}")
 
-    monkeypatch.setattr(training_page, "trace", noted)
+    instead(trace=noted)
     mixer = cm.mixer(name)
     for row in training_page.rows_of_module(mixer, next(iter(implementations(mixer).values()))):
         assert isinstance(row, tuple) and row[-1] == "not traced: {} {}".format(*asked)

@@ -17,10 +17,10 @@ from costmodel.mixers import builtin
 from costmodel.prediction.boards import board
 from costmodel.program.chosen_sizes import combinations, letters_of
 from profiler.modules import implementations
-from profiler.reconcile import unmeasured
 from profiler.reconcile.ladder import ladders
 from profiler.run.measure import count
 from profiler.run.request import Request
+from tests.stand_ins import Instead
 
 SIZES: dict[str, Any] = {"b": 2, "l": 7, "t": 5, "d": 6, "n": 3, "g": 1, "k": 2}
 TIMES = ["predicted_time", "predicted_low", "predicted_high", "predicted_energy", "predicted_by"]
@@ -150,12 +150,12 @@ def test_a_network_is_predicted_by_another_command() -> None:
     assert "run costmodel model encoder --board h100" in whole.reasons["predicted_time"]
 
 
-def test_a_module_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unmeasured, "MOST", 11)
+def test_a_module_of_too_many_operations_is_refused(instead: Instead) -> None:
+    instead(unmeasured_shown=11)
     found = row("deltanet", "h100", "training", l=13)
     why = "more than 11 operations of torch, as a loop over tokens does: choose fewer tokens"
     assert found.reasons["predicted_time"].endswith(why)
-    monkeypatch.setattr(unmeasured, "MOST", 409)
+    instead(unmeasured_shown=409)
     found = row("deltanet", "h100", "training", l=17)
     assert found["predicted_by"] == "chunked-rows in its form chunked-rows"
     found = row("deltanet", "h100", "training", l=17, impl="recurrent")

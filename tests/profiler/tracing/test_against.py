@@ -15,11 +15,10 @@ import costmodel as cm
 from costmodel import Mixer
 from costmodel.language.macros.positions import short_convolution
 from costmodel.symbolic.polynomial import Poly
-from profiler import tracing
 from profiler.mixers.extractor import SheDirect
 from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.modules import implementations
-from profiler.tracing import compare_equations, trace, zero_gradients
+from profiler.tracing import trace
 from profiler.tracing.compare_equations import Difference, by_case, compare_pass, compare_passes
 from profiler.tracing.meta_run.target import TraceError, listed_sizes
 from profiler.tracing.report import data, document
@@ -27,6 +26,7 @@ from profiler.tracing.result import Break, ZeroArithmetic
 from tests.printing import printed
 from tests.profiler.tracing.modules import CutConvolution, traced
 from tests.profiler.tracing.test_trace import formula
+from tests.stand_ins import Instead
 from tests.typed import refused
 
 
@@ -115,9 +115,9 @@ def test_zeros_that_fill_gradients_up_are_counted_as_formulas() -> None:
     assert (zeros.name, zeros.counts) == ("zeros", {"add": formula("(l - 1)*(l*d**2 + l*d/2)")})
 
 
-def test_sizes_at_which_zeros_are_not_tested_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_at_which_zeros_are_not_tested_are_named(instead: Instead) -> None:
     """Masks of all entries are too large there, and the trace says that the pass is proven."""
-    monkeypatch.setattr(zero_gradients, "MOST_MADE", 1)
+    instead(gradients_made=1)
     whole = replace(traced(SheDirect, "l,d"))
     found = compare_passes(whole, "she")[1]
     (note,) = found.notes
@@ -215,7 +215,7 @@ def test_a_recurrence_is_compared_from_two_rows_on() -> None:
     assert forward.causes == backward.causes == ()
 
 
-def test_a_pass_that_cannot_be_compared_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_cannot_be_compared_says_why(instead: Instead) -> None:
     """A gradient that is not derived, that of a running maximum: the backward pass is compared in
     no case, and need not be traced."""
     m = Mixer("pooled")
@@ -236,7 +236,7 @@ def test_a_pass_that_cannot_be_compared_says_why(monkeypatch: pytest.MonkeyPatch
         asked.append(of[2])
         return by_case(*of)
 
-    monkeypatch.setattr(compare_equations, "by_case", noted)
+    instead(cases_of_trace=noted)
     for grad in ("both", "none"):
         traced = trace(Pooled, over="l,d", grad=grad)
         assert any(phase == "backward" for phase, _ in traced.quantities) == (grad == "both")
@@ -247,8 +247,8 @@ def test_a_pass_that_cannot_be_compared_says_why(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_unknown_mixer_is_refused_before_the_trace(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    instead: Instead, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tracing, "trace", lambda *given, **named: pytest.fail("traced"))
+    instead(trace=lambda *given, **named: pytest.fail("traced"))
     words = ("trace", "torch.nn:Linear", "--over", "l", "--against", "config.json")
     assert "unknown mixer 'config.json'" in refused(capsys, *words)

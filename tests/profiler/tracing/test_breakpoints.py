@@ -26,6 +26,7 @@ from profiler.tracing.result import Break, Cases, Trace
 from profiler.tracing.size_samples import SizeSamples
 from tests.printing import printed
 from tests.profiler.tracing.test_memory import Function
+from tests.stand_ins import Instead
 
 COSTS = {4096: 2, 8192: 3}
 
@@ -215,11 +216,11 @@ def test_a_comparison_in_a_module_of_torch_has_its_place_there() -> None:
     assert re.search(r"the module uses d as a plain number \(\S+ in unflatten\), as a loop", said)
 
 
-def test_a_change_where_runs_take_too_long_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_where_runs_take_too_long_is_not_proven(instead: Instead) -> None:
     def affordable(samples: SizeSamples, base: Point, point: Point, part: float = 1.0) -> bool:
         return max(point) <= 2048
 
-    monkeypatch.setattr(SizeSamples, "affordable", affordable)
+    instead(affordable_runs=affordable)
     found = traced(lambda x: x * 2 if x.shape[1] > 2048 else x)
     assert found.complete
     assert "changes at l=2049, d=3, where a run takes too long" in found.doubts[0]

@@ -18,7 +18,6 @@ from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
 from profiler.mixers.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
 from profiler.modules import implementations
-from profiler.tracing import size_samples
 from profiler.tracing.cases import ByCases, SizeCase, Traces, narrow_lines
 from profiler.tracing.compare_equations import (
     Difference,
@@ -39,6 +38,7 @@ from profiler.tracing.trace import FormulaSearch, trace, trace_case
 from tests.printing import printed
 from tests.profiler.tracing.modules import traced
 from tests.profiler.tracing.test_trace import formula
+from tests.stand_ins import Instead
 
 LET = "d=3"
 
@@ -224,7 +224,7 @@ def test_formulas_in_halves_are_compared_by_their_values() -> None:
     assert [odd.at({"k": size}) for size in (2, 3, 4, 5)] == [0, 1, 0, 1]
 
 
-def test_a_search_ends_after_the_most_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size_samples, "MOST_RUNS", 12)
+def test_a_search_ends_after_the_most_runs(instead: Instead) -> None:
+    instead(traced_runs=12)
     with pytest.raises(TraceError, match=r"12 runs .* do not suffice .*: name fewer letters"):
         trace(nn.Sigmoid, over="l,d")

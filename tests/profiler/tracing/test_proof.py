@@ -15,6 +15,7 @@ from profiler.tracing.trace import trace
 from tests.profiler.tracing import modules
 from tests.profiler.tracing.modules import Even
 from tests.profiler.tracing.test_trace import formula
+from tests.stand_ins import Instead
 
 
 class Windows(nn.Module):
@@ -64,9 +65,9 @@ def test_the_larger_of_two_sizes_has_a_formula_by_cases() -> None:
 @pytest.mark.parametrize("short", [points_.SHORT, -1], ids=["quick", "slow"])
 @pytest.mark.parametrize(("axis", "chunk"), [(1, 15), (2, 20)])
 def test_what_happens_at_multiples_alone_is_found(
-    chunk: int, axis: int, short: int, monkeypatch: pytest.MonkeyPatch
+    chunk: int, axis: int, short: int, instead: Instead
 ) -> None:
-    monkeypatch.setattr(points_, "SHORT", short)
+    instead(short_run_s=short)
     found = trace(Even, over="l,d", let={"axis": str(axis), "chunk": str(chunk)})
     size = "ld"[axis - 1]
     even = f"(floor({size}/{chunk}) - floor(({size} + {chunk - 1})/{chunk}) + 1)"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from costmodel.symbolic.polynomial import Poly
-from profiler.tracing import repeated_blocks, size_samples as points_, trace
+from profiler.tracing import trace
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import PEAK, Quantity
 from profiler.tracing.meta_run.target import Target, parse_variables
@@ -21,13 +21,13 @@ from profiler.tracing.result import Break, Cases, Trace, Value
 from profiler.tracing.size_samples import SizeSamples
 from profiler.tracing.trace import FormulaSearch
 from tests.profiler.tracing import modules, test_proof
+from tests.stand_ins import Instead, substitute
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow(instead: Instead) -> None:
     """Every module is one whose runs take long."""
-    monkeypatch.setattr(points_, "SHORT", -1)
-    monkeypatch.setattr(repeated_blocks, "SHORT", -1)
+    instead(short_run_s=-1, short_block_s=-1)
 
 
 class Chain(nn.Module):
@@ -104,7 +104,7 @@ class Between(nn.Module):
 def whole(make: Any, over: str, let: str | list[str], monkeypatch: pytest.MonkeyPatch) -> Trace:
     """The trace with all blocks."""
     with monkeypatch.context() as patch:
-        patch.setattr(repeated_blocks, "LEAST", 10**6)
+        substitute(patch, least_blocks=10**6)
         return trace(make, over=over, let=let)
 
 
@@ -257,12 +257,12 @@ def test_what_no_formula_gives_is_told_of_slow_modules_too(make: Any, over: str,
 
 @pytest.mark.grid(3)
 @pytest.mark.parametrize("doctor", ["add", "mul", "exp", "upcast", "hook"])
-def test_slow_modules_hide_no_operation(doctor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_modules_hide_no_operation(doctor: str, instead: Instead) -> None:
     def doctored(d: int) -> nn.Module:
         return modules.Doctored(d, doctor)
 
     plain = trace(doctored, over="l,d")
-    monkeypatch.setattr(points_, "SHORT", -1)
+    instead(short_run_s=-1)
     found = trace(doctored, over="l,d")
     assert found.quantities == plain.quantities
     assert all(point in plain.proven for point in found.proven)
