@@ -57,6 +57,7 @@ MACHINE: Places = {
     ),
     "last_level_bytes": "profiler.meters.caches.last_level_bytes",
     "flush_for": "profiler.meters.latency.flush_for",
+    "answers": "costmodel.commands.streams.answers",
     "screen": "costmodel.commands.options.screen",
     "processors": "profiler.meters.disturbances.processors",
     "switches_and_faults": "profiler.meters.disturbances.switches_and_faults",
@@ -154,6 +155,7 @@ ANSWERS: Places = {
         "costmodel.proofs.check.count_equations",
     ),
     "trace": ("profiler.tracing.trace", "profiler.tracing.training_page.trace"),
+    "derived_page": "profiler.tracing.training_page.derived",
     "counted_page": (
         "profiler.tracing.training_page.count",
         "profiler.tracing.training_page.counts_by_quotients",

@@ -89,7 +89,7 @@ def test_counts_alone_take_no_time_and_keep_their_bytes(
     import_module = importlib.import_module
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     instead(modules_of_measuring=SimpleNamespace(modules={}))
-    monkeypatch.setattr("profiler.commands.measuring.importlib.import_module", loading)
+    monkeypatch.setattr(importlib, "import_module", loading)
     words = ("me", "--impl", "toeplitz", "--l", "3", "--d", "2", "--counts-only")
     (record,) = json.loads(printed(capsys, "profile", *words, "--format", "json"))["measurements"]
     assert record["reasons"]["latency"] == "only counts were asked for (--counts-only)"

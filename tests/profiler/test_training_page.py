@@ -58,14 +58,14 @@ def test_what_follows_from_the_equations_is_up_to_date(name: str) -> None:
     assert footnotes(own) <= footnotes(page)
 
 
-def test_nothing_is_calculated_for_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_calculated_for_a_closed_pipe(instead: Instead) -> None:
     """The first line is written before the tables are calculated, which takes minutes."""
     asked: list[object] = []
-    monkeypatch.setattr(training_page, "derived", lambda mixers: map(asked.append, [mixers]))
+    instead(derived_page=lambda mixers: map(asked.append, [mixers]))
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", encoding="utf-8", closefd=False) as closed:
-        monkeypatch.setattr("costmodel.commands.streams.answers", lambda: closed)
+        instead(answers=lambda: closed)
         assert cli.run(["training", "she", "--equations"]) == 0 and asked == []
         with suppress(BrokenPipeError):
             closed.close()
