@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -120,7 +120,8 @@ class DispatchRecorder(DispatchMode):
         """Run an operation, and add the call to `by_op`, with its operations and bytes (0 for a
         view); without a counting rule also to `unknown`."""
         result = super().see(kind, args, kwargs)
-        with _disable_current_modes():  # a counter around this one sees none of the rules' own work
+        # a counter around this one sees none of the rules' own work; a view needs no rule
+        with nullcontext() if kind.view else _disable_current_modes():
             self.note(kind, args, kwargs, result)
         return result
 

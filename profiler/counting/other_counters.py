@@ -13,10 +13,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from profiler.counting.call import HIGHER_ORDER
 from profiler.counting.dispatch import DispatchRecorder
+from profiler.counting.mode import OperationKind
 from profiler.counting.operations import NOTHING
 from profiler.counting.rules import only_moves
 from profiler.records.reading import Unavailable, reason_of
@@ -51,6 +53,21 @@ class PeerCount(Record, frozen=True):
     moved: Mapping[str, int] = {}
 
 
+class ComputingRecorder(DispatchRecorder):
+    """Counts the calls of each operation, and the operations of its calls up to the first that
+    computes."""
+
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Run an operation, and add the call to `by_op`; of a known operation, one that computes
+        nothing (`OperationKind.free`) or is known to compute, its number alone."""
+        known = self.by_op.get(kind.name)
+        computes = known and (known.operations != NOTHING or kind.name in self.unknown)
+        if not known or not (kind.free or computes):
+            return super().see(kind, args, kwargs)
+        self.by_op[kind.name] = replace(known, calls=known.calls + 1)
+        return kind.func(*args, **kwargs)
+
+
 def flop_counter_mode(
     fn: Callable[..., Any], *args: Any, beside: AbstractContextManager[Any] | None = None
 ) -> PeerCount | Unavailable:
@@ -63,7 +80,7 @@ def flop_counter_mode(
     """
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-    recorder = DispatchRecorder()
+    recorder = ComputingRecorder()
     try:
         # the innermost mode sees calls first
         with recorder, FlopCounterMode(display=False) as counter, beside or nullcontext():
