@@ -447,7 +447,8 @@ def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
 
     if stopped := _fault_of_call(run):
         if made is Decoding:
-            stopped += Decoding(subject, draw, MOST_POINTS).cause()
+            cause = Decoding(subject, draw, MOST_POINTS).cause()
+            stopped = f"{stopped.removesuffix('.')}{cause}" if cause else stopped
         said.append(("step" if made is Decoding else "result", stopped))
     return said
 

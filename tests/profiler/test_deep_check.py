@@ -658,9 +658,11 @@ def test_a_step_that_fails_is_told_once(tmp_path: Path, instead: Instead) -> Non
 
 def test_a_step_that_fails_beside_other_steps_alone_is_told_the_cause(tmp_path: Path) -> None:
     """The module counts steps of its own, from 0 at each new state."""
+    told = "raise RuntimeError('expected [1, 3], got [1, 2].')"
+    count = f"self.steps += 1\n        if self.steps != state.position:\n            {told}"
     changes = (
         (STATE, f"self.steps = 0; {STATE}"),
-        (STEP, f"self.steps += 1; [0][self.steps - state.position]; {STEP}"),
+        (STEP, f"{count}\n        {STEP}"),
     )
     mixer = cm.mixer(written(tmp_path, "counts-steps", *changes))
     (described,) = implementations(mixer).values()
@@ -668,7 +670,7 @@ def test_a_step_that_fails_beside_other_steps_alone_is_told_the_cause(tmp_path: 
         draw = Draw({"l": length, "d": 2, "w": 2})
         found = findings(Decoding, Subject(mixer, described), draw)
         assert found == [
-            ("step", f"the module fails: IndexError: list index out of range{of}") for of in cause
+            ("step", f"the module fails: expected [1, 3], got [1, 2]{of}") for of in cause
         ]
 
 
