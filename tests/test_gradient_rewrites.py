@@ -191,6 +191,16 @@ def test_without_products_a_norm_keeps_its_gradient() -> None:
     assert plain.by_class() == other.by_class()
 
 
+@pytest.mark.parametrize(("norm", "fewer"), [("RMS norm", 3 * 5), ("l2 norm", 0)])
+def test_squares_of_rms_norms_alone(norm: str, fewer: int) -> None:
+    """g (2 x) in place of g x + g x: one addition an entry less, where a mean follows."""
+    plain, other = (
+        cm.count(system(SYSTEMS[norm]), "backward", convention=names).at(l=3, d=5).by_class()
+        for names in ("strict", ("strict", "rms-square-gradient"))
+    )
+    assert plain | {"add": plain["add"] - fewer} == other
+
+
 def test_a_zero_row_has_a_gradient_by_its_length() -> None:
     """torch.nn.functional.normalize at a row of zeros: none by the length, g / least by the
     quotient."""

@@ -154,16 +154,19 @@ def _for_both(builder: Reversal, node: Binary, gradient: Node, scope: Scope) -> 
 
 def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
     """Hand the gradient of a product to its factors, at the points of `scope`: each gets the
-    gradient times the other factor; under `square-gradient`, x x gives x the gradient times 2 x. A
-    constant that scales a sum of scores (`scale_of`, under `scale-gradient`) joins the scope: it is
-    applied to the gradients of the sum's operands."""
+    gradient times the other factor; under `square-gradient`, and in an RMS norm under
+    `rms-square-gradient`, x x gives x the gradient times 2 x. A constant that scales a sum of
+    scores (`scale_of`, under `scale-gradient`) joins the scope: it is applied to the gradients of
+    the sum's operands."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.stored(gradient, scope)
-    if "square-gradient" in builder.rewrites and node.left == node.right:
+    made = scope.equation.array.origin
+    name = "rms-square-gradient" if made is not None and made.how == "rms_norm" else ""
+    if node.left == node.right and not builder.rewrites.isdisjoint({"square-gradient", name}):
         builder.hand(node.left, Mul(gradient, Mul(TWO, node.left)), scope)
         return
     builder.hand(node.left, Mul(gradient, node.right), scope)

@@ -91,13 +91,14 @@ def adjoint(
             exponentials and their sum, and `weighted-sum-gradient`, `scale-gradient` and
             `logsumexp-gradient` as kernels that store no weights (`softmax`); `layer-norm-gradient`
             and `rms-norm-gradient` take the gradient of a norm written under `norm=rsqrt` from its
-            result; `mean-gradient`, `square-gradient`, `length-gradient` and `comparison-gradient`
-            take the gradients of means, squares, row lengths, and of relu and max, by torch's
-            formulas; `triangle-gradient` takes the gradient of the matrix of a triangular system at
-            all pairs of rows; `quotient-gradient` computes the gradient of a divisor by another
-            division, -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up the gradients
-            of both branches of a function by cases; `fft-gradient` takes gradients of real
-            transforms as libraries do, by a complex transform, and doubles bins that stand for two.
+            result; `mean-gradient`, `square-gradient` (in RMS norms alone, `rms-square-gradient`),
+            `length-gradient` and `comparison-gradient` take the gradients of means, squares, row
+            lengths, and of relu and max, by torch's formulas; `triangle-gradient` takes the
+            gradient of the matrix of a triangular system at all pairs of rows; `quotient-gradient`
+            computes the gradient of a divisor by another division, -g (a / b) / b, and keeps no
+            quotient; `cases-gradient` adds up the gradients of both branches of a function by
+            cases; `fft-gradient` takes gradients of real transforms as libraries do, by a complex
+            transform, and doubles bins that stand for two.
         trained: the roles of arrays that get a gradient; equations that no such gradient needs are
             left out.
         recompute: the forward arrays that the backward pass recomputes: names in the file (each

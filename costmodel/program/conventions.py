@@ -265,7 +265,15 @@ class Convention:
         parts += [REWRITES[name] for name in self.rewrites if rows_of_block(name, ONLINE)]
         masked = [REWRITES[name] for name in self.rewrites if computes_masked([name])]
         parts += masked or ["masked pairs are not computed"]
-        others = ("mask=add", "norm=rsqrt", *OF_ALGORITHMS, "cut-rows", "zero-state", *OF_GRADIENTS)
+        others = (
+            "mask=add",
+            "norm=rsqrt",
+            *OF_ALGORITHMS,
+            "cut-rows",
+            "repeated-rows",
+            "zero-state",
+        )
+        others += OF_GRADIENTS
         parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
 
@@ -412,6 +420,7 @@ _NAMED: Mapping[str, str] = {
     ),
     "mean-gradient": "the gradient of a mean is divided at every entry, instead of once per mean",
     "square-gradient": "the gradient of a square x x is g (2 x), not a sum of two products",
+    "rms-square-gradient": "as square-gradient, for the squares of RMS norms alone",
     "length-gradient": "the gradient of a row's length n is g (x / n), and none where n is 0",
     "triangle-gradient": (
         "the gradient of a triangular matrix, by which a system is solved, is computed for all "
@@ -435,6 +444,9 @@ _NAMED: Mapping[str, str] = {
     ),
     "cut-rows": (
         "a short convolution computes k - 1 rows behind the sequence, too, which are cut off"
+    ),
+    "repeated-rows": (
+        "rows that n/g heads share are repeated for each of these heads before a norm or a scale"
     ),
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
@@ -486,7 +498,7 @@ OF_SEQUENCES = ("dense", "mask=add", "cut-rows", *PADDINGS)
 OF_GRADIENTS = (
     "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     "layer-norm-gradient", "rms-norm-gradient", "mean-gradient", "square-gradient",
-    "length-gradient", "triangle-gradient", "comparison-gradient",
+    "rms-square-gradient", "length-gradient", "triangle-gradient", "comparison-gradient",
     "quotient-gradient", "cases-gradient", "fft-gradient", *PADDINGS,
 )  # fmt: skip
 """Rewrites that change what a backward pass computes. Paddings also store zeros around arrays in

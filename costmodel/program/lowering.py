@@ -20,6 +20,7 @@ from costmodel.errors import EquationError, Unsupported
 from costmodel.language.equations import Equation, Form, System, at_its_line
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.macros import WRITTEN
+from costmodel.language.macros.norms import MACROS as NORMS
 from costmodel.language.nodes import (
     BRENT_KUNG,
     MERGE_SORT,
@@ -76,9 +77,10 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
         if name not in REWRITES:
             raise ValueError(f"unknown rewrite '{name}': expected one of {LISTED}")
     _scale_name(rewrites)
+    given = _by_each_head(form) if "repeated-rows" in rewrites else form.equations
     written = (
         part
-        for equation in form.equations
+        for equation in given
         for part in _written_out(equation, equation.place, _rewrites_read(equation) & {*rewrites})
     )
     masked = next((name for name in rewrites if computes_masked([name])), "")
@@ -95,7 +97,9 @@ def effective(form: Form) -> frozenset[str]:
     changes one after `dense`; none for malformed equations. A claim that disagrees is tried under
     these rewrites alone."""
     found = frozenset[str]().union(*map(_rewrites_read, form.equations)) - {SCALES[0]}
-    of_systems: list[tuple[str, ...]] = [("dense",), ("zero-state",), ("dense", "zero-state")]
+    of_systems: list[tuple[str, ...]] = [
+        ("dense",), ("zero-state",), ("dense", "zero-state"), ("repeated-rows",),
+    ]  # fmt: skip
     with suppress(EquationError, Unsupported):
         # `lower` returns one and the same system where a rewrite changes nothing
         return found | {
@@ -165,6 +169,62 @@ def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Se
     scaled = partial(_with_scale, _SCALES[name])
     made = (replace(part, value=rewrite(part.value, scaled)) for part in parts)
     return [with_chunks(_by_algorithm(part, rewrites)) for part in made]
+
+
+def _by_each_head(form: Form) -> Sequence[Equation]:
+    """The equations of a form, in which an array of norms or scaled rows of g groups, which
+    equations of n heads alone read, has an axis more, of the n/g heads of its group: Q[j, i, p]
+    that S[j, o, i] reads, j in 1..g and o in 1..n/g, becomes Q'[j, i, p, o]."""
+    equations, waiting = [*form.equations], True
+    while waiting:
+        waiting = False
+        for array in dict.fromkeys(e.array for e in equations if _norms_or_scales(e.value)):
+            read = [
+                (e, ref, _head_beside(e, ref))
+                for e in equations
+                for ref, _ in refs(e.value)
+                if ref.array is array
+            ]
+            heads = [head for _, _, head in read if head is not None]
+            if not heads or len(heads) < len(read):
+                continue
+            waiting, each = True, Index(f"{heads[0].name}'", (ONE,), heads[0].upper)
+            made = derived(array, "repeated", "each", shape=(*array.shape, *each.upper))
+            at: dict[Equation, dict[Ref, Ref]] = {}
+            for e, ref, head in read:
+                assert head is not None
+                at.setdefault(e, {})[ref] = Ref(made, (*ref.positions, head.as_poly()))
+            changed = []
+            for e in equations:
+                e_read = replace(e, value=with_entries(e.value, at[e])) if e in at else e
+                if e.array is array:
+                    e_read = replace(
+                        e_read, array=made, positions=(*e.positions, each.as_poly()),
+                        indices=(*e.indices, each),
+                    )  # fmt: skip
+                changed.append(e_read)
+            equations = changed
+    return equations
+
+
+def _norms_or_scales(value: Node) -> bool:
+    """Whether a right side is a norm of a row, or an entry of a row times a scale."""
+    if not isinstance(value, Composite):
+        return False
+    return value.name in NORMS or (value.name == "scaled" and isinstance(value.body, Ref))
+
+
+def _head_beside(equation: Equation, ref: Ref) -> Index | None:
+    """The free index of an equation that numbers the n/g heads of a group, where a reference has
+    the index of the group, over 1..g, as a position, and not that of the head; None without one."""
+    names = {*names_in(ref.positions)}
+    for group in equation.indices:
+        if group.as_poly() in ref.positions and len(group.upper) == 1:
+            for head in equation.indices:
+                own = head.atom not in names and len(head.upper) == 1
+                if own and group.upper[0] * head.upper[0] == Poly.atom("n"):
+                    return head
+    return None
 
 
 def _with_scaled_sides(equation: Equation, *, each: bool) -> Iterator[Equation]:
