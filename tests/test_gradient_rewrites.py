@@ -11,11 +11,12 @@ import costmodel as cm
 from costmodel import Mixer
 from costmodel.adjoint.softmax import softmaxes
 from costmodel.errors import ConventionError
-from costmodel.language.macros.norms import layer_norm
+from costmodel.language.macros.norms import l2_norm, layer_norm
 from costmodel.language.nodes import Constant
 from costmodel.mixers import builtin
 from costmodel.program.conventions import OF_GRADIENTS, PADDINGS
 from costmodel.program.lowering import lower, padded
+from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.proofs.gradients import GradientComparison
 from tests import small
 from tests.test_adjoint import agree
@@ -189,6 +190,32 @@ def test_without_products_a_norm_keeps_its_gradient() -> None:
         for names in ("strict", ("strict", *KERNELS[1:]))
     )
     assert plain.by_class() == other.by_class()
+
+
+def test_norms_of_shared_rows_that_each_head_repeats() -> None:
+    """Of 2 groups of 2 heads, 3 rows of 5 entries each: 6 norms more of 5 squares and 4 sums, with
+    a root and 5 quotients. The rows of a group get the sum of its heads' gradients."""
+    m = Mixer("shared")
+    l, d, n = m.sizes("l d n")
+    g = m.size("g", "groups", 2)
+    x, y = m.input("x", l, d), m.output("y", l, n)
+    W, V = m.parameter("W", g, d), m.parameter("V", n, d)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        j, o = f.index("j", 1, g), f.index("o", 1, n / g)
+        K, N = f.array("K", g, l, d), f.array("N", g, l, d)
+        K[j, i, b] = W[j, b] * x[i, b]
+        N[j, i, b] = l2_norm(K[j, i, b], over=b, least=0)
+        head = (j - 1) * (n / g) + o
+        y[i, head] = cm.sum_(N[j, i, b] * V[head, b], over=b)
+    sizes = {"l": 3, "d": 5, "n": 4, "g": 2}
+    plain, each = (
+        Counter(cm.count(m, convention=("strict", *names)).at(**sizes).by_class())
+        for names in ((), ("repeated-rows",))
+    )
+    assert each - plain == {"mul": 6 * 5, "add": 6 * 4, "div": 6 * 5, "sqrt": 6}
+    for compared in (OracleComparison, GradientComparison):
+        assert compared(m, "direct", ("repeated-rows",)).at(sizes).apart == []
 
 
 @pytest.mark.parametrize(("norm", "fewer"), [("RMS norm", 3 * 5), ("l2 norm", 0)])

@@ -18,6 +18,7 @@ the first power of f is 0 at all sizes only if it is 0 as a polynomial.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -102,11 +103,19 @@ class Difference:
         return conditions_words(self.region)
 
 
-def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Difference:
+def compare_pass(
+    trace: Trace,
+    name: str | Mixer,
+    phase: str = "forward",
+    likely: Sequence[Switches] = (),
+) -> Difference:
     """Subtract the operations that a mixer's equations count from those of one traced pass, class
     by class (mul, add, exp, ...), as polynomials in the sizes. Return the difference, its causes
     (another form of the equations, rewrites of them such as `safe-softmax`, arithmetic on known
     zeros in the backward pass) and the operations that no cause explains.
+
+    Args:
+        likely: forms with rewrites that are tried first, such as those of another case.
 
     Raises:
         UnknownMixer: no such mixer.
@@ -136,7 +145,7 @@ def compare_pass(trace: Trace, name: str | Mixer, phase: str = "forward") -> Dif
         if poly.terms:
             traced[class_] = poly
     filled, notes = known_zero_arithmetic(trace) if phase == "backward" else ({}, ())
-    form, rewrites = closest_switches(mixer, trace, phase, classes_minus(traced, filled))
+    form, rewrites = closest_switches(mixer, trace, phase, classes_minus(traced, filled), likely)
     current, causes = plain, []
     for cause, meaning, _, inner in switches_to(mixer, form, rewrites):
         after = equation_counts(mixer, form, inner, trace, phase)
@@ -245,15 +254,20 @@ def ran_under(forward: Difference) -> tuple[str, ...]:
     return tuple(cause.name for cause in forward.causes if cause.name in REWRITES)
 
 
-def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterator[Difference]:
+def by_case(
+    traces: Traces, mixer: Mixer, phase: str, start: SizeCase, likely: list[Switches] | None = None
+) -> Iterator[Difference]:
     """Yield the differences of one pass from the equations at the sizes of the case `start`, split
     into smaller cases if necessary: a narrow case (0 <= l - w <= 2) into lines (l = w, ...), then
-    by the quotient of a size (l = C*q + r), then by the cases of the equations.
+    by the quotient of a size (l = C*q + r), then by the cases of the equations. A module executes
+    the same rewrites in every case: `likely` receives those that explain a case, and the next cases
+    are compared with them first.
 
     Raises:
         TraceError, Unsupported: the forward pass can be compared neither at all sizes nor by
             quotients.
     """
+    likely = [] if likely is None else likely
     waiting = [start]
     taken: set[SizeCase] = set()
     while waiting:
@@ -263,16 +277,19 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
             waiting = [*case.among(lines), *waiting]
             continue
         over = floors_to_divide(case.region)
-        if over and (found := by_quotients(traces, mixer, phase, case, over)):
+        if over and (found := by_quotients(traces, mixer, phase, case, over, likely)):
             yield from found
             continue
         try:
-            yield compare_pass(traces.at(case), mixer, phase)
+            one = compare_pass(traces.at(case), mixer, phase, likely)
+            if one.explained:
+                likely.insert(0, (one.form, ran_under(one)))
+            yield one
         except ByCases as cases:
             waiting = [*case.among(cases.regions), *waiting]
         except (TraceError, Unsupported) as error:
             over = undecided_floors(mixer, phase, case.region, traces.sizes(case))
-            if found := by_quotients(traces, mixer, phase, case, over):
+            if found := by_quotients(traces, mixer, phase, case, over, likely):
                 yield from found
             elif case == SizeCase() and phase == "forward":
                 raise
@@ -281,7 +298,12 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
 
 
 def by_quotients(
-    traces: Traces, mixer: Mixer, phase: str, case: SizeCase, over: Sequence[Fn]
+    traces: Traces,
+    mixer: Mixer,
+    phase: str,
+    case: SizeCase,
+    over: Sequence[Fn],
+    likely: list[Switches],
 ) -> list[Difference]:
     """The differences of one pass from the equations in a case, after a size l under one of the
     floors `over` (such as floor(l/C)) is written by its quotient, l = C*q + r. [] if no part of the
@@ -291,7 +313,7 @@ def by_quotients(
         parts = traces.parts(case, over)
     except TraceError as refused:
         return [not_compared(mixer, phase, case, refused)]
-    found = [one for part in parts for one in by_case(traces, mixer, phase, part)]
+    found = [one for part in parts for one in by_case(traces, mixer, phase, part, likely)]
     return found if any(not one.reason for one in found) else []
 
 
@@ -337,12 +359,16 @@ def floors_to_divide(region: Constraints) -> list[Fn]:
     ]
 
 
+Switches = tuple[str, tuple[str, ...]]
+"""A form of the equations, and rewrites of it."""
+
+
 def closest_switches(
-    mixer: Mixer, trace: Trace, phase: str, traced: Classes
-) -> tuple[str, tuple[str, ...]]:
+    mixer: Mixer, trace: Trace, phase: str, traced: Classes, likely: Sequence[Switches] = ()
+) -> Switches:
     """Find the form of the equations, and the rewrites of it (named changes such as
     `safe-softmax`), that leave least of the operations `traced` (class -> number) unexplained;
-    among equals, the fewest rewrites. Returns (form, rewrites).
+    among equals, the fewest rewrites. Returns (form, rewrites), one of `likely` if it leaves none.
 
     A backward pass belongs to the forward pass that ran, so it has the form and rewrites of the
     forward pass, or a form with the same forward count; rewrites of gradients are added as long as
@@ -351,6 +377,11 @@ def closest_switches(
     Raises:
         ByCases: a choice counts by cases, and no other choice explains everything.
     """
+    for form, rewrites in likely:
+        with suppress(ByCases, Unanswered, Unsupported):
+            counts = equation_counts(mixer, form, rewrites, trace, phase)
+            if not classes_minus(traced, counts):
+                return form, rewrites
     if phase == "backward":
         return switches_of_backward(mixer, trace, traced)
     choices = [
@@ -359,7 +390,7 @@ def closest_switches(
         for rewrites in forward_rewrite_sets(mixer.forms[form])
     ]
     least: tuple[int, int, int] | None = None
-    best: tuple[str, tuple[str, ...]] = (mixer.default_form, ())
+    best: Switches = (mixer.default_form, ())
     undecided: ByCases | None = None
     for form, rewrites in sorted(choices, key=lambda c: len(c[1]) + (c[0] != mixer.default_form)):
         try:
@@ -393,9 +424,7 @@ def forms_with_sizes_of(trace: Trace, mixer: Mixer) -> Sequence[str]:
     return found or [*mixer.forms]
 
 
-def switches_of_backward(
-    mixer: Mixer, trace: Trace, traced: Classes
-) -> tuple[str, tuple[str, ...]]:
+def switches_of_backward(mixer: Mixer, trace: Trace, traced: Classes) -> Switches:
     """Find the form of the equations, and the rewrites of it (named changes such as
     `safe-softmax`), for a backward pass, and return both. The rewrites are those of the forward
     pass, with rewrites of gradients added; among forms with the forward pass's count, the form is
@@ -404,7 +433,7 @@ def switches_of_backward(
     ran = ran_under(before)
     forward = equation_counts(mixer, before.form, ran, trace, "forward")
     least: tuple[int, int, int] | None = None
-    best: tuple[str, tuple[str, ...]] = (before.form, ran)
+    best: Switches = (before.form, ran)
     named = forms_with_sizes_of(trace, mixer)
     for form in (before.form, *(form for form in named if form != before.form)):
         try:

@@ -13,13 +13,21 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel import Mixer
+from costmodel.language.equations import Form
 from costmodel.language.macros.positions import short_convolution
 from costmodel.symbolic.polynomial import Poly
 from profiler.mixers.extractor import SheDirect
 from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.modules import implementations
 from profiler.tracing import trace
-from profiler.tracing.compare_equations import Difference, by_case, compare_pass, compare_passes
+from profiler.tracing.cases import SizeCase, Traces
+from profiler.tracing.compare_equations import (
+    Difference,
+    by_case,
+    compare_pass,
+    compare_passes,
+    forward_rewrite_sets,
+)
 from profiler.tracing.meta_run.target import TraceError, listed_sizes
 from profiler.tracing.report import data, document
 from profiler.tracing.result import Break, ZeroArithmetic
@@ -136,8 +144,8 @@ def test_a_product_beside_the_zeros_stays_unexplained() -> None:
     assert found.unexplained == {"mul": formula("10*d"), "add": formula("5*d")}
 
 
-def test_rows_that_a_convolution_cuts_off_are_named() -> None:
-    """Three rows behind the sequence, of four taps and a bias each; their gradients are zeros."""
+def convolved() -> Mixer:
+    """silu of a short convolution with a bias."""
     m = Mixer("convolved")
     l, d, k = m.sizes("l d k")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -147,7 +155,27 @@ def test_rows_that_a_convolution_cuts_off_are_named() -> None:
         u = f.array("u", l, d)
         u[i, b] = short_convolution(x[i, b], w[s, b], along=i, taps=s, bias=c[b])
         y[i, b] = cm.function("silu", u[i, b])
-    forward, *_, backward = compare_passes(traced(CutConvolution, "l", "d=2,k=4"), m)[:4]
+    return m
+
+
+def test_what_explains_a_case_is_tried_first_in_the_next(instead: Instead) -> None:
+    """l = 1, l = 2 and l >= 3: one search among all rewrites."""
+    searched: list[Form] = []
+
+    def noted(form: Form) -> Iterator[tuple[str, ...]]:
+        searched.append(form)
+        return forward_rewrite_sets(form)
+
+    instead(forward_rewrites=noted)
+    traces = Traces(traced(CutConvolution, "l", "d=2,k=4"))
+    found = [*by_case(traces, convolved(), "forward", SizeCase())]
+    assert len(found) == 3 and all(one.explained for one in found)
+    assert len(searched) == 1
+
+
+def test_rows_that_a_convolution_cuts_off_are_named() -> None:
+    """Three rows behind the sequence, of four taps and a bias each; their gradients are zeros."""
+    forward, *_, backward = compare_passes(traced(CutConvolution, "l", "d=2,k=4"), convolved())[:4]
     assert forward.explained and [cause.name for cause in forward.causes] == ["dense", "cut-rows"]
     rows, taps = 3 * 2, 4
     assert forward.causes[1].counts == {"mul": Poly.of(rows * taps), "add": Poly.of(rows * taps)}
