@@ -161,6 +161,7 @@ ANSWERS: Places = {
         "profiler.tracing.training_page.counts_by_quotients",
     ),
     "cases_of_trace": "profiler.tracing.compare_equations.by_case",
+    "forward_rewrites": "profiler.tracing.compare_equations.forward_rewrite_sets",
 }
 """What is derived, proven, traced and described, and where it is kept."""
 

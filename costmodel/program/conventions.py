@@ -266,14 +266,9 @@ class Convention:
         masked = [REWRITES[name] for name in self.rewrites if computes_masked([name])]
         parts += masked or ["masked pairs are not computed"]
         others = (
-            "mask=add",
-            "norm=rsqrt",
-            *OF_ALGORITHMS,
-            "cut-rows",
-            "repeated-rows",
-            "zero-state",
-        )
-        others += OF_GRADIENTS
+            "mask=add", "norm=rsqrt", *OF_ALGORITHMS, "cut-rows", "repeated-rows", "zero-state",
+            *OF_GRADIENTS,
+        )  # fmt: skip
         parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
 

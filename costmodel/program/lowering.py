@@ -101,9 +101,10 @@ def effective(form: Form) -> frozenset[str]:
         ("dense",), ("zero-state",), ("dense", "zero-state"), ("repeated-rows",),
     ]  # fmt: skip
     with suppress(EquationError, Unsupported):
-        # `lower` returns one and the same system where a rewrite changes nothing
         return found | {
-            names[-1] for names in of_systems if lower(form, names) is not lower(form, names[:-1])
+            names[-1]
+            for names in of_systems
+            if lower(form, names).equations != lower(form, names[:-1]).equations
         }
     return frozenset()
 
