@@ -464,7 +464,7 @@ def test_a_package_that_does_not_load_is_named_with_how_to_install_it(
     (lib / "unloadable.py").write_text("raise ImportError('libnone.so: no such file')")
     monkeypatch.syspath_prepend(lib)
     (folder := tmp_path / "mine").mkdir()
-    bodies = {"own": "import unloadable", "two": "import own", "no": "from json import x"}
+    bodies = {"unloading": "import unloadable", "two": "import unloading", "no": "from json import x"}
     for name, body in bodies.items():
         (folder / f"{name}.py").write_text(body)
     said = (
@@ -472,7 +472,7 @@ def test_a_package_that_does_not_load_is_named_with_how_to_install_it(
         "again (pip install --force-reinstall unloadable)"
     )
     for name, of in (
-        ("own", f"the file needs {said}"),
+        ("unloading", f"the file needs {said}"),
         ("two", f"the file needs {said}"),
         ("no", "ImportError: cannot import name 'x' from 'json'"),
     ):
