@@ -464,7 +464,11 @@ def test_a_package_that_does_not_load_is_named_with_how_to_install_it(
     (lib / "unloadable.py").write_text("raise ImportError('libnone.so: no such file')")
     monkeypatch.syspath_prepend(lib)
     (folder := tmp_path / "mine").mkdir()
-    bodies = {"unloading": "import unloadable", "two": "import unloading", "no": "from json import x"}
+    bodies = {
+        "unloading": "import unloadable",
+        "two": "import unloading",
+        "no": "from json import x",
+    }
     for name, body in bodies.items():
         (folder / f"{name}.py").write_text(body)
     said = (
