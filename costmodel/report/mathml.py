@@ -184,7 +184,9 @@ class _Reader:
         r"""The MathML of `\begin{cases} a & b \\ ... \end{cases}`, whose `\begin` is taken already:
         rows behind a brace. ValueError for another environment."""
         if (named := self.words()) != "cases":
-            raise ValueError(f"no rule prints the environment '{named}' in {self.latex}")
+            raise ValueError(
+                f"no rule prints the environment '{named}' as MathML in {self.latex}: use 'cases'"
+            )
         ends, rows = ("&", r"\\", r"\end"), []
         while self.peek() != r"\end":
             cells = [self.row(ends)]

@@ -115,7 +115,10 @@ def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
         Unanswered: the board lacks a figure, or the work of an operation is not counted.
     """
     if dispatch["unknown"]:
-        raise Unanswered(f"no counting rule for {', '.join(dispatch['unknown'])}")
+        listed = ", ".join(dispatch["unknown"])
+        raise Unanswered(
+            f"no counting rule for {listed}: choose an implementation without {listed}"
+        )
     if sum(op.get("calls", 0) for op in dispatch["by_op"].values()) < dispatch["launched"]:
         raise Unanswered(
             "the record does not hold the work of each operation of torch: measure again"

@@ -176,7 +176,7 @@ def test_a_record_has_a_predicted_time_if_the_work_of_every_operation_is_known()
     for changed, said in (
         (replace(record, reasons={**record.reasons, "compile": ""}), "has kernels of its own"),
         (ATTENTION, "does not hold the work of each operation"),
-        (replace(record, counts={"dispatch": work_of(torch.frexp, X)}), "frexp"),
+        (replace(record, counts={"dispatch": work_of(torch.frexp, X)}), "without aten::frexp"),
         (replace(record, dtype="bf16"), "board mine has no figure"),
     ):
         (found,), _ = ladders([changed], on)
