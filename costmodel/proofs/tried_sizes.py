@@ -117,7 +117,8 @@ def words(sizes: Sizes) -> str:
 
 
 def all_words(tried: Sequence[Sizes]) -> str:
-    """Sets of sizes as text; sets that differ only in l share a phrase: `l = 1 to 4 with d = 2`."""
+    """Sets of sizes, each with a length l, as text; sets that differ only in l share a phrase:
+    `l = 1 to 4 with d = 2`."""
     lengths: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for sizes in tried:
         others = tuple((letter, value) for letter, value in sizes.items() if letter != "l")

@@ -224,15 +224,18 @@ class _Placed:
         self.names = _variable_names(level.where)
         self.known_names = _variable_names(constraints) | self.names
         self.least = _from_least_sizes(level.where)
-        self.height = _number_and_logarithms(level.depth)
+        self.number_and_logarithms = _number_and_logarithms(level.depth)
 
     def reached(self, rival: _Placed) -> bool:
         """Whether the level (a depth under conditions) `rival` is proven to exist wherever this
         level exists, and to be at least as deep."""
         if not rival.names <= self.known_names:
             return False
-        if self.height and rival.height and any(map(gt, self.height, rival.height)):
-            return False  # no proof: a logarithm cancels no more than one, and no number
+        # a shortcut: proofs cancel a number against a number alone, and each logarithm against one
+        # or two of the rival's, so that 5 is not proven to be at most ceil_log2(l) + 3
+        own, theirs = self.number_and_logarithms, rival.number_and_logarithms
+        if own and theirs and any(map(gt, own, theirs)):
+            return False
         if not all(proven(self.known, c) for c in rival.level.where):
             return False
         other, depth, known = rival.level.depth, self.level.depth, self.known
@@ -467,7 +470,7 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
     ):
         raise Unsupported(
             f"the largest of the depths {level.depth} has no formula, since its indices are not "
-            "proven to reach their bounds at the same time"
+            "proven to reach their bounds at the same time: ask at given sizes"
         )
     where = frozenset(c for c in exists if c not in known and not proven(known, c))
     return Level(level.depth.substitute(corner), where)

@@ -107,6 +107,7 @@ def _limits(dtype: str, on: Board) -> Limits:
     Raises:
         BoardError: the board has no bandwidth, or no rate in `dtype`.
     """
+    # without any rate, that of matrices is asked for, so that the board's error names it
     units = [kind for kind in BY_DTYPE if f"{kind}.{dtype}" in on.figures] or ["matrix"]
     moved = on["memory_bandwidth"]
     return {f"peak of {kind} units, {dtype}": (on[f"{kind}.{dtype}"], moved) for kind in units}

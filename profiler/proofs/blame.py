@@ -495,19 +495,21 @@ def _cited(equation: Equation) -> str:
 
 def _fused_clause(
     first: str,
-    parts: Sequence[tuple[str, Any, bool]],
+    parts: Sequence[Part],
     expected: Values,
     recorder: Recorder,
     reads: Mapping[str, set[str]],
 ) -> str:
     """A clause that one operation computes the array `first` together with later arrays, so that
-    the fault may lie in any of these; "" if `first` is computed alone, or in low precision. `parts`
-    are (array, its evaluated entries, whether the call has them), `expected` the arrays of the
-    equations, `recorder` the tensors of the call, `reads` the sources of an array.
+    the fault may lie in any of these; "" if `first` is computed by itself, if no missing array is,
+    or in low precision. `parts` are in the order of evaluation; an array of a loop has a part for
+    each row, and its first missing part stands for it. `expected` are the arrays of the equations,
+    `recorder` holds the tensors of the call, `reads` gives all sources of an array.
 
-    The missing arrays are `first` and those that depend on it. A missing array is computed by
-    itself if the call holds, for it and each later missing array of its size, a tensor of this size
-    that is no right array.
+    The missing arrays are `first` and those that depend on it and are not in the call. A missing
+    array is computed by itself if the call holds, for it and each later missing array of its size,
+    a tensor of this size that is no right array. Example: weights and y are missing, one wrong
+    tensor has the size of y, none that of the weights: one operation computes both.
     """
     if not recorder.exact:
         return ""

@@ -82,9 +82,10 @@ def calibrated_functions(
     """Yield a cause for each function with a calibration kernel (a kernel that does nothing else):
     the operations that this kernel executed per call replace the dispatched calls of the function.
 
-    `counters`: what ncu read; `operations`: the dispatched operations by class; `spared`: -3 if 3
-    dispatched divisions are executed as multiplications (`divisions_by_number`). For instance, if
-    one `div` executes 1 div and 8 mul on this chip, 10 dispatched divisions add 80 multiplications.
+    `counters`: what ncu read; `operations`: the dispatched operations by class; `spared`: the
+    change of the number of divisions by an earlier cause (`divisions_by_number`), -3 if 3
+    dispatched divisions are executed as multiplications. For instance, if one `div` executes 1 div
+    and 8 mul on this chip, 10 dispatched divisions add 80 multiplications.
     """
     calibration = counters["calibration"]
     entries = calibration["entries"]

@@ -171,7 +171,7 @@ BEHIND: Mapping[str, Sequence[Shown]] = {
 """Reading -> the columns that stand behind its own."""
 
 
-def _read(*meters: Meter, cell: Callable[..., Cell] = measured) -> Iterator[Shown]:
+def _reading_columns(*meters: Meter, cell: Callable[..., Cell] = measured) -> Iterator[Shown]:
     """Yield the columns of the readings of these meters, each as a pair (column, function from a
     measurement to its cell), each followed by further columns of the reading (`BEHIND`), such as
     its range; `cell` makes a reading's cell from a measurement and the name of the reading."""
@@ -187,16 +187,16 @@ COLUMNS: tuple[Shown, ...] = (
     (Column("implementation", "implementation", numeric=False, names=True), named),
     (Column("sizes", "sizes", numeric=False, names=True), lambda m: sizes_words(m.sizes)),
     (Column("dtype", "dtype", numeric=False), lambda m: m.dtype),
-    *_read("clock", "compiler", "memory", "profiler"),
+    *_reading_columns("clock", "compiler", "memory", "profiler"),
     (Column("operations", "operations"), _operations),
     (Column("traced", "traced"), _traced),
     (Column("torch", "torch"), lambda m: _peer(m, "torch")),
     (Column("fvcore", "fvcore"), lambda m: _peer(m, "fvcore")),
-    *_read("energy"),
+    *_reading_columns("energy"),
     (Column("per token", "energy a token"), lambda m: _per_token(m, "J_per_token", "J")),
     (Column("per watt", "tokens/s per W"), lambda m: _per_token(m, "tokens_per_s_per_W", "/J")),
     (Column("executed", "executed"), _executed),
-    *_read("counters", cell=_moved),
+    *_reading_columns("counters", cell=_moved),
 )
 
 RARE = {each.column: each.reading for each in QUANTITIES.values() if each.rare}

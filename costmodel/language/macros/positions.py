@@ -83,7 +83,7 @@ def _short_convolution(
     """The equations that replace `equation`, whose right side is a short convolution: a sum over
     taps s of weight s times row i - s + 1. The taps run over 1..min(k, i), so that the row exists
     for each tap. Under the rewrite `cut-rows` an array `cut`, which no equation reads, has the rows
-    l + 1 to l + k - 1."""
+    l + 1 to l + k - 1, which torch computes behind the sequence and cuts off."""
     operands = composite.body
     assert isinstance(operands, Convolved)
     (taps,), along = composite.over, operands.along

@@ -75,8 +75,8 @@ released files that the class does not read."""
 
 def read_granite(c: Configuration) -> Description:
     """Describe the network of a configuration of GraniteMoeHybridForCausalLM or -Model: in each
-    block attention or Mamba-2, then experts or an FFN. ModelError if the heads are not as wide as
-    the layer."""
+    block attention or Mamba-2, then experts or an FFN. ModelError if the heads of Mamba-2 together
+    are not `mamba_expand` times as wide as the rows."""
     c.with_defaults(DEFAULTS)
     c.fields_read.update(ONLY_NUMBERS)
     turned, share = rotary(c)

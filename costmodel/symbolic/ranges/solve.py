@@ -135,7 +135,7 @@ def _solved(
 def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell]]:
     """For each two quantities, the cells (consecutive ranges, one polynomial each) of their
     difference, multiplied by both divisors: of a/b and c/d the cells of a*d - c*b, whose sign is
-    the order."""
+    the order, as divisors are positive."""
     values = []
     for quantity in quantities:
         above = cells.largest([cells.exact(term) for term in quantity.terms])
