@@ -163,7 +163,7 @@ def verdict(found: Trace) -> tuple[bool, str]:
     """Whether all work, parameters and saved bytes have a formula, and what is said of it."""
     if found.uncounted:
         names = dict.fromkeys(u.name for u in found.uncounted)
-        return False, f"refused: no rule for {', '.join(names)}"
+        return False, f"refused: no counting rule for {', '.join(names)}"
     broken = dict(found.broken)
     peak = broken.pop(("bytes", "peak"), None)
     for (kind, name), what in broken.items():

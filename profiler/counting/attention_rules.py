@@ -44,8 +44,8 @@ def is_causal(call: Call) -> bool:
     kind = call.arguments.get("custom_mask_type", 0)
     if kind not in (0, 1):  # 1: aligned at the first row and key
         raise CountError(
-            f"{call.name}: no rule for custom_mask_type={kind}, only for 0 (no mask) and 1 "
-            "(causal, aligned at the first row and key)"
+            f"{call.name}: no counting rule for custom_mask_type={kind}, only for 0 (no mask) and "
+            "1 (causal, aligned at the first row and key)"
         )
     return bool(kind)
 
@@ -58,7 +58,7 @@ def refuse_packed_or_window(call: Call) -> None:
     for names, what in ((packed, "packed sequences"), (windows, "a window")):
         given = [call.arguments.get(name) for name in names]
         if any(g.numel() if is_tensor(g) else g not in (None, -1) for g in given):
-            raise CountError(f"{call.name}: no rule for {what}")
+            raise CountError(f"{call.name}: no counting rule for {what}")
 
 
 def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:

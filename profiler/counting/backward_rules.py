@@ -70,7 +70,7 @@ def gelu_backward(call: Call) -> Operations:
     """The operations of GELU's exact derivative, the same at every entry. CountError for the tanh
     approximation, whose derivative is then counted through torch's decomposition."""
     if call.arguments["approximate"] != "none":
-        raise CountError(f"{call.name}: no rule for approximate='tanh', only for 'none'")
+        raise CountError(f"{call.name}: no counting rule for approximate='tanh', only for 'none'")
     return at_every_entry(call, GELU_BACKWARD)
 
 
@@ -85,7 +85,9 @@ def softplus_backward(call: Call) -> Operations:
     forward pass, the comparison with the threshold above which the kernel returns x is not counted.
     CountError for beta other than 1."""
     if call.arguments["beta"] != 1:
-        raise CountError(f"{call.name}: no rule for beta={call.arguments['beta']}, only for 1")
+        raise CountError(
+            f"{call.name}: no counting rule for beta={call.arguments['beta']}, only for 1"
+        )
     return at_every_entry(call, operations_of_steps(("exp", "mul", "add", "div")))
 
 

@@ -209,7 +209,8 @@ def operations_or_parts(
     the call's counting rule or, if the rule does not cover the call, by running torch's
     decomposition into operations with rules on empty tensors. Raises CountError: neither the rule
     nor the decomposition covers the call."""
-    reason = "no rule for this operation"  # kept as text: an error would keep its tensors alive
+    # kept as text: an error would keep its tensors alive
+    reason = "no counting rule for this operation"
     try:
         found = operations_of(call)
     except CountError as error:

@@ -51,7 +51,7 @@ def entry_sum(tensor: Tensor) -> Operations:
 def refuse_complex(call: Call, *tensors: Tensor) -> None:
     """Raise CountError if a tensor is complex, in a rule for real numbers."""
     if any(tensor.is_complex() for tensor in tensors):
-        raise CountError(f"{call.name}: no rule for complex numbers, only for real ones")
+        raise CountError(f"{call.name}: no counting rule for complex numbers, only for real ones")
 
 
 # contractions
@@ -117,7 +117,9 @@ def division(call: Call) -> Operations:
         return (Operations(div=1) + named_operation(mode)) * call.output.numel()
     divisor = call.arguments["other"]
     if isinstance(divisor, complex) or (is_tensor(divisor) and divisor.is_complex()):
-        raise CountError(f"{call.name}: no rule for a complex divisor, only for a real one")
+        raise CountError(
+            f"{call.name}: no counting rule for a complex divisor, only for a real one"
+        )
     return Operations(div=2 if call.output.is_complex() else 1) * call.output.numel()
 
 
@@ -172,7 +174,7 @@ def elu(call: Call) -> Operations:
     costs nothing. CountError for a scale other than 1."""
     counts = elementwise(call, "elu")
     if call.arguments["scale"] != 1 or call.arguments["input_scale"] != 1:
-        raise CountError(f"{call.name}: no rule for scale and input_scale other than 1")
+        raise CountError(f"{call.name}: no counting rule for scale and input_scale other than 1")
     scaled = Operations(mul=1) * call.output.numel()
     return counts if call.arguments["alpha"] == 1 else counts + scaled
 
@@ -262,7 +264,9 @@ def euclidean_norm(call: Call) -> Operations:
     refuse_complex(call, source)
     if call.arguments["ord"] != 2:
         order = call.arguments["ord"]
-        raise CountError(f"{call.name}: no rule for a norm of order {order}, only of order 2")
+        raise CountError(
+            f"{call.name}: no counting rule for a norm of order {order}, only of order 2"
+        )
     squares = Operations(mul=source.numel(), add=source.numel() - out.numel())
     return squares + FUNCTIONS["sqrt"] * out.numel() + converted(call, source)
 

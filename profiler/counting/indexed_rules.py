@@ -72,10 +72,10 @@ def scatter_reduced(call: Call, places: str) -> Operations:
     refuse_complex(call, call.output)
     if kind not in INTO:
         raise CountError(
-            f"{call.name}: no rule for the reduction '{kind}', only for {', '.join(INTO)}"
+            f"{call.name}: no counting rule for the reduction '{kind}', only for {', '.join(INTO)}"
         )
     if not call.arguments["include_self"]:
-        raise CountError(f"{call.name}: no rule for include_self=False, only for True")
+        raise CountError(f"{call.name}: no counting rule for include_self=False, only for True")
     return INTO[kind] * call.tensor(places).numel()
 
 
@@ -91,7 +91,9 @@ def embedding_backward(call: Call) -> Operations:
     the row that an index names; rows of `padding_idx` are left out. CountError for
     scale_grad_by_freq, and for indices without values with a `padding_idx`."""
     if call.arguments["scale_grad_by_freq"]:
-        raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True, only for False")
+        raise CountError(
+            f"{call.name}: no counting rule for scale_grad_by_freq=True, only for False"
+        )
     grad, rows, left_out = call.tensor("grad_output"), call.tensor("indices"), 0
     if call.arguments["padding_idx"] >= 0:
         named = call.values(rows, "the number of padding rows")

@@ -53,8 +53,8 @@ def distinct(call: Call, *, ordered: bool = False) -> Operations:
     `dim`."""
     if call.arguments.get("dim") is not None:
         raise CountError(
-            f"{call.name}: no rule for dim={call.arguments['dim']}, only for dim=None: the number "
-            "of compared entries of a row depends on values"
+            f"{call.name}: no counting rule for dim={call.arguments['dim']}, only for dim=None: the "
+            "number of compared entries of a row depends on values"
         )
     pairs = COMPARE * neighbours(call, call.tensor("self").numel())
     return pairs if ordered else sorting(call) + pairs
@@ -139,7 +139,9 @@ def embedding_bag_backward(call: Call) -> Operations:
     times the row's weight, or for a mean divided by the bag's size; for a maximum, each entry of
     the bag's gradient is added to one row. CountError for scale_grad_by_freq."""
     if call.arguments["scale_grad_by_freq"]:
-        raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True, only for False")
+        raise CountError(
+            f"{call.name}: no counting rule for scale_grad_by_freq=True, only for False"
+        )
     grad, mode = call.tensor("grad"), call.arguments["mode"]
     if mode == MAX:
         return Operations(add=grad.numel())

@@ -134,7 +134,7 @@ def test_a_view_is_believed_of_torch_alone(claims_a_view: Any) -> None:
 
     traced = trace(lambda d: (Seen(), torch.empty(2, d)), over="d")
     assert [u.name for u in traced.uncounted] == [
-        "costmodel_test::seen: no rule for this operation"
+        "costmodel_test::seen: no counting rule for this operation"
     ]
 
 

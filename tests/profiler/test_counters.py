@@ -420,7 +420,7 @@ def test_unknown_operation_is_listed() -> None:
     (name,) = counts.unknown
     unknown = counts.unknown[name]
     assert (name, unknown.calls, unknown.bytes_touched) == ("aten::polygamma", 1, 48)
-    assert unknown.reason == "no rule for this operation"
+    assert unknown.reason == "no counting rule for this operation"
 
 
 def test_an_operation_without_a_rule_is_taken_apart_as_torch_does() -> None:
@@ -429,8 +429,8 @@ def test_an_operation_without_a_rule_is_taken_apart_as_torch_does() -> None:
     assert found == Operations(mul=12, add=4, other={"compare": 6, "pow": 2})
     (unknown,) = count_dispatch(lambda: torch.frexp(ones(3))).unknown.values()
     assert unknown.reason == (
-        "no rule for this operation; torch's decomposition of this operation holds operations "
-        "without a rule: prims::frexp: no rule for this operation"
+        "no counting rule for this operation; torch's decomposition of this operation holds "
+        "operations without a rule: prims::frexp: no counting rule for this operation"
     )
 
 
@@ -447,7 +447,7 @@ def test_an_rms_norm_is_counted_as_it_is_dispatched() -> None:
     ("fn", "message"),
     [
         (lambda: torch.fft.rfft(ones(3, 5)), "no whole number of adds for the odd length 5"),
-        (lambda: ones(3, dtype=COMPLEX).exp(), "no rule for complex numbers"),
+        (lambda: ones(3, dtype=COMPLEX).exp(), "no counting rule for complex numbers"),
         (lambda: ones(3, dtype=COMPLEX) / ones(3, dtype=COMPLEX), "a complex divisor"),
     ],
 )
