@@ -53,8 +53,8 @@ def distinct(call: Call, *, ordered: bool = False) -> Operations:
     `dim`."""
     if call.arguments.get("dim") is not None:
         raise CountError(
-            f"{call.name}: no counting rule for dim={call.arguments['dim']}, only for dim=None: the "
-            "number of compared entries of a row depends on values"
+            f"{call.name}: no counting rule for dim={call.arguments['dim']}, only for dim=None: "
+            "the number of compared entries of a row depends on values"
         )
     pairs = COMPARE * neighbours(call, call.tensor("self").numel())
     return pairs if ordered else sorting(call) + pairs

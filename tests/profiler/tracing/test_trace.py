@@ -373,7 +373,7 @@ def test_an_operation_without_a_rule_is_listed() -> None:
     found = trace(modules.Unruled, over="l,d")
     assert not found.complete
     (listed,) = found.uncounted
-    assert listed.name.startswith("aten::polygamma: no rule")
+    assert listed.name.startswith("aten::polygamma: no counting rule")
     assert listed.phase == "forward"
     assert listed.calls == Poly.of(1)
     # 4 bytes a number in, 4 out
