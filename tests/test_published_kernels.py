@@ -203,7 +203,7 @@ def test_a_family_fitted_on_one_board_alone_asks_for_another(
     alone = replace(FAMILIES[0], like="", instead={})
     known = {alone.name: [Fit(("l40s",), {}, (1.0, 1.0))]}
     instead(fits=lambda: known)
-    with pytest.raises(BoardError, match="on l40s, the only .*: choose another --board"):
+    with pytest.raises(BoardError, match=r"on l40s, the only .*: choose another --board"):
         fit_for(alone, "l40s")
 
 
