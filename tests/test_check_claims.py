@@ -106,7 +106,9 @@ def test_a_line_says_which_sizes_grow_as_others_do() -> None:
     assert growing.claimed == "O(l*sqrt(l))" and "B growing as sqrt(l)" in growing.note
 
 
-@pytest.mark.parametrize("order", [r"\Theta(l d^2 + l^2 d)", "Θ(l*d^2 + l^2*d)"])
+@pytest.mark.parametrize(
+    "order", [r"\Theta(l d^2 + l^2 d)", "Θ(l*d^2 + l^2*d)", "Theta(l*d^2 + l^2*d)"]
+)
 def test_a_theta_is_an_order(order: str) -> None:
     found = verdict(f"total = {order}")
     assert found.verdict == "agrees" and found.claimed == "Θ(l*d^2 + l^2*d)"
@@ -438,8 +440,19 @@ ORDERS = [
      "than the derived count as d, l, n grow"),
     ("total = O(l^3)", "self-attention", "training", "agrees-under",
      "true as an upper bound, not tight; in l alone, d being fixed; the claimed l**3 grows"),
-    ("total = O(l^2*d+l*d^3)", "self-attention", "training", "agrees-in-limit",
-     "for l >> d**2, where d**3*l vanishes beside d*l**2; true as an upper bound, not tight"),
+    ("total = O(l^2*d+l*d^3)", "self-attention", "training", "agrees-under",
+     "true as an upper bound, not tight; tight for l >> d**2, where d**3*l vanishes beside d*l**2"),
+    # g <= n, so that d*g*t/n <= d*t at all sizes.
+    ("state = O(t*d)", "self-attention+grouped", "inference", "agrees-under",
+     "true as an upper bound, not tight; tight in d, t alone, g, n being fixed"),
+    ("state = O(l*d)", "mqa", "inference", "agrees-under",
+     "true as an upper bound, not tight"),
+    ("state = O(t*d*g)", "self-attention+grouped", "inference", "agrees-under",
+     "true as an upper bound, not tight; the claimed d*g*t grows faster than the derived count"),
+    # With B fixed, d^2*l + B*d*l grows as l*d^2: O and Θ are tight there.
+    *((f"total = {sign}(l*d^2)", "local-attention", "training", "agrees-in-limit",
+       "for d >> B, where B*d*l vanishes beside d**2*l; in d, l alone, B being fixed")
+      for sign in "OΘ"),
     ("state = O(1)", "self-attention", "inference", "disagrees",
      "the derived d*t grows faster than the claim"),
     ("parameters = O(1)", "self-attention", "training", "agrees-in-limit",
@@ -644,6 +657,8 @@ BAD = {
     "check she --convention denss --claim 'mul = 4'": "did you mean 'dense'",
     "check she --claim 'mul = 4' --format csv": "rich, markdown, latex, json",
     "check she --phase training": "without --claim the mixer itself is checked: leave out --phase",
+    "check she --claim 'mul = Omega(l)'": "; the signs of growth are O(...) and Θ(...)",
+    "check she --claim 'mul = Ω(l)'": "; the signs of growth are O(...) and Θ(...)",
     "check README.md": "only .toml, .json, .tex, .csv files have claims (`table --format csv -o",
     "check she --claim 'mul = where(l)'": "'where(l)': expected where(value, a condition",
     "check paper.toml": "paper.toml is not a readable file of claims",

@@ -84,7 +84,7 @@ class OrderClaim(Related):
     @property
     def _sign(self) -> str:
         """The sign as the source writes it: Θ, or O."""
-        return "Θ" if re.search(r"\\Theta|Θ", self.claimed) else "O"
+        return "Θ" if re.search("Theta|Θ", self.claimed) else "O"
 
     def validate(self) -> None:
         """Check the claim's keys as for every kind; also that its relation is "<" or none, and that
@@ -150,14 +150,16 @@ class OrderClaim(Related):
             return Finding(slower, shown, {}, join_notes(said, fixed, case))
         if found.alike(sizes):
             return Finding(True, shown, {}, join_notes("the same leading terms", case))
-        above = reading.bounds()
-        bound = join_notes("true as an upper bound, not tight", fixed) if above else ""
-        if limits := found.limits():
-            note = join_notes(_limit_words(limits, long), bound if self.bound else "", case)
+        tight = _tight_words(found, reading, fixed, long)
+        not_tight = "true as an upper bound, not tight"
+        if self.bound and found.bounds():  # at all sizes, such as d*g*t/n <= d*t, as g <= n
+            why = f"tight {tight}" if tight else found.differing_growths()
+            return Finding(False, shown, {}, join_notes(not_tight, why, case), bounded=True)
+        above = reading.bounds() and not reading.alike(reading.sizes)
+        bound = join_notes(not_tight, fixed) if above else ""
+        if tight:
+            note = join_notes(tight, bound if self.bound else "", case)
             return Finding(False, shown, {}, note, in_limit=True)
-        if fixed and (limits := reading.limits()) is not None:
-            vanish = _limit_words(limits, long) if limits else ""
-            return Finding(False, shown, {}, join_notes(fixed, vanish, case), in_limit=True)
         note = join_notes(bound, found.differing_growths(), case)
         return Finding(False, shown, {}, note, bounded=above and self.bound)
 
@@ -311,6 +313,21 @@ class GrowthComparison:
                 if undominated([one], others, self.sizes.with_fixed(fixed)):
                     return f" as {', '.join(chosen)} grow{'s' * (number == 1)}"
         return ""
+
+
+def _tight_words(
+    found: GrowthComparison, reading: GrowthComparison, fixed: str, derived: Poly
+) -> str:
+    """Where both sides have the same leading terms, though not at all sizes: in a limit of all
+    sizes, `for d >> B, where B*d*l vanishes beside d**2*l`, and while the sizes that the claim
+    leaves out keep one value, `in d, l alone, B being fixed`; "" if nowhere. `reading`:
+    `found.as_named()`, and `fixed` its words; `derived`: the derived count."""
+    if limits := found.limits():
+        words = _limit_words(limits, derived)
+        return join_notes(words, fixed if reading.alike(reading.sizes) else "")
+    if not fixed or (limits := reading.limits()) is None:
+        return ""
+    return join_notes(fixed, _limit_words(limits, derived) if limits else "")
 
 
 def _limit_words(limits: Sequence[tuple[Growth, Growth]], derived: Poly) -> str:

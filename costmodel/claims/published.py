@@ -5,7 +5,8 @@ the claim's own interpretation fails, others are tried.
 The claims are data, one file per source, under `tables/published/`. Each claim gets one verdict:
 
 - agrees: equal for all sizes, or true at the sizes that the claim gives;
-- agrees-under: true only under another convention or interpretation, which the verdict names;
+- agrees-under: true only under another convention or interpretation, which the verdict names, or
+  an O(...) of a line that is a true upper bound, not tight;
 - agrees-in-limit: a claim about most sizes that holds from some length on, with the exact
   threshold and the smallest sizes at which the claim fails; or an O(...) that holds as some sizes
   outgrow others;

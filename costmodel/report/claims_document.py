@@ -254,7 +254,7 @@ def data(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 MEANINGS = {
     "agrees": "it follows from the equations",
-    "agrees-under": "true only as counted or read otherwise",
+    "agrees-under": "true only as counted or read otherwise, or as an upper bound, not tight",
     "agrees-in-limit": "true in the limit that is named, not at all sizes",
     "disagrees": "false under every convention and reading tried",
     "not-checkable": "not decided; the note says why",
