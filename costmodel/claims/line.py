@@ -14,17 +14,20 @@ from costmodel.claims.asymptotics import OrderClaim
 from costmodel.claims.claim import Claim
 from costmodel.claims.comparisons import FormulaClaim, PathClaim
 from costmodel.claims.quantities import phases_of, quantity
-from costmodel.errors import PublishedError, TooMuch
+from costmodel.errors import FormulaError, PublishedError, TooMuch
 from costmodel.language.formula_text import Symbols, printed, symbol_name
 from costmodel.questions.question import Figure
 from costmodel.symbolic.effort import limited
+from costmodel.symbolic.formulas import FUNCTIONS, GROWING, WHERE
+from costmodel.symbolic.sizes import is_letter
 
 EXAMPLES = "'mul = 4*l*d^2 + 2*l^2*d', 'total = O(l^2*d)'"
 
 _ORDER = re.compile(
-    r"\$?(?:\\mathcal\s*)?(\{O\}|O|\\Theta|\u0398)\s*(?:\\left)?\((.*?)(?:\\right)?\)\s*\$?",
+    r"\$?(?:\\mathcal\s*)?(\{O\}|O|\\?Theta|\u0398)\s*(?:\\left)?\((.*?)(?:\\right)?\)\s*\$?",
     re.DOTALL,
 )
+_CALL = re.compile(r"[$\\]*([^\W\d_]+)\s*(?:\\left)?\(.*\)\s*\$?", re.DOTALL)
 _GROWING = re.compile(r"[,;]?\s*(?:with\s+|and\s+)?([\w\\{}]+) growing as ([^,;]+)$")
 
 
@@ -118,7 +121,7 @@ def claim_class(
             O(...) means the order itself, not an upper bound.
 
     Raises:
-        ValueError: a growth without O(...), an equation behind O(...), or a formula that cannot be
+        ValueError: 'growing as' without O(...), an equation behind O(...), or a formula that cannot be
             read.
     """
     if growing and not _ORDER.fullmatch(parts[0]):
@@ -131,5 +134,11 @@ def claim_class(
         formula = printed(order[2], symbols, growing=True).text
         bound = growing is not None and "O" in order[1]
         return partial(OrderClaim, formula=formula, growing=growing or {}, bound=bound)
-    formula, *equals = (printed(part, symbols).text for part in parts)
+    try:
+        formula, *equals = (printed(part, symbols).text for part in parts)
+    except FormulaError as reason:
+        sign = _CALL.fullmatch(parts[0])
+        if not sign or is_letter(sign[1]) or sign[1] in (*FUNCTIONS, WHERE, "sum", *GROWING):
+            raise
+        raise FormulaError(f"{reason}; the signs of growth are O(...) and \u0398(...)") from None
     return partial(FormulaClaim, formula=formula, equals="".join(equals))

@@ -56,7 +56,7 @@ UNITS: Mapping[str, str] = {
 }  # fmt: skip
 """Suffix of a rounded number, or unit in parentheses in a heading -> the multiple."""
 
-ORDERED = ("O", r"\Theta", "\u0398")
+ORDERED = ("O", "Theta", "\u0398")
 """The signs of an order of growth."""
 
 EMPTY = ("-", "\u2013", "\u2014", "n/a", "?")
