@@ -565,7 +565,9 @@ def gradients_of(trace: Trace, phase: str) -> Training:
     if phase == PHASES["forward"] or trace.differentiated == {"parameters", "inputs"}:
         return {}
     if not trace.differentiated:
-        raise TraceError("no parameter or input requires a gradient: trace with grad='both'")
+        why = "no parameter or input requires a gradient"
+        why = "no gradient was asked for (grad='none')" if trace.grad == "none" else why
+        raise TraceError(f"{why}: trace with grad='both'")
     return {"only": "parameters" if "parameters" in trace.differentiated else "inputs"}
 
 

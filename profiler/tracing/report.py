@@ -180,7 +180,7 @@ def note_sentences(trace: Trace) -> Iterator[str]:
     least = ", ".join(f"{letter} >= {size}" for letter, size in trace.since.items())
     yield f"interpolated at {len(trace.fitted)} points, {least}, all numbers rational"
     yield f"operations: as dispatched; {UNSEEN}"
-    yield gradients_words(trace.differentiated)
+    yield gradients_words(trace.differentiated, asked=trace.grad != "none")
     yield f"mode: {' and '.join(sorted(trace.modes, reverse=True))}{MODES_BESIDE[trace.modes]}"
     yield from of_bytes(trace)
     what = "the formulas found are proven" if trace.broken else "proven"
@@ -215,9 +215,11 @@ MODES_BESIDE: Mapping[frozenset[str], str] = {
 """Modes of a module's layers -> their meaning, and the other modes that may be asked for."""
 
 
-def gradients_words(differentiated: frozenset[str]) -> str:
+def gradients_words(differentiated: frozenset[str], *, asked: bool = True) -> str:
     """A sentence on which gradients a backward pass computes (of "parameters", "inputs"), and how
-    to ask for others."""
+    to ask for others. `asked`: gradients were asked for."""
+    if not asked:
+        return "backward: nothing, no gradient was asked for (--grad none); also --grad both"
     if not differentiated:
         return (
             "backward: nothing, no result depends on a parameter or input that requires a gradient"

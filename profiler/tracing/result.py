@@ -131,6 +131,9 @@ class Trace:
     """The figures of torch's FlopCounterMode at the first sizes, and the operations it omits."""
     differentiated: frozenset[str] = frozenset()
     """Which gradients the backward pass computes: of `parameters`, `inputs`, both or none."""
+    grad: str | None = None
+    """Which gradients were asked for: `parameters`, `inputs`, `both` or `none`; None: those that
+    the module's tensors require."""
     modes: frozenset[str] = frozenset()
     """The modes of the layers: `train`, `eval` or both."""
     steps: Mapping[str, int] = field(default_factory=dict)

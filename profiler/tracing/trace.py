@@ -444,6 +444,7 @@ class FormulaSearch:
             peak_sizes=samples.named(base),
             flops=flops,
             differentiated=first.differentiated,
+            grad=samples.target.grad,
             modes=first.modes,
             memory=samples.memory,
             steps=dict(zip(samples.letters, samples.multiples, strict=True)),

@@ -89,6 +89,11 @@ def test_without_any_gradient_the_answer_says_so() -> None:
     assert "backward: nothing, no result depends on a parameter or input that" in words(found)
     with pytest.raises(TraceError, match="trace with grad='both'"):
         compare_pass(found, "self-attention", "backward")
+    found = trace(nn.Tanh, over="l,d", grad="none")
+    assert_classes(found.backward)
+    assert "backward: nothing, no gradient was asked for (--grad none)" in words(found)
+    with pytest.raises(TraceError, match="no gradient was asked for"):
+        compare_pass(found, "self-attention", "backward")
 
 
 @pytest.mark.parametrize(("grad", "times"), [("both", 2), (None, 1)], ids=str)
