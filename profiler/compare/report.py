@@ -9,7 +9,7 @@ from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.compare.in_turns import METHOD
 from profiler.compare.rows import BUSY_TIMES, Comparison, Row
-from profiler.records.grades import label_meanings, marked
+from profiler.records.grades import BUSY, QUIET, label_meanings, marked
 from profiler.records.measurement import readings_of
 from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, sizes_apart, sizes_words, value_words
@@ -17,6 +17,7 @@ from profiler.records.words import PHASES, sizes_apart, sizes_words, value_words
 FIELDS = (
     "quantity", "point", "first", "second", "unit", "first_value", "second_value", "pairs",
     "ratio", "ci_low", "ci_high", "confidence", "p", "p_corrected", "differs", "refused", "of",
+    "first_grade", "second_grade",
 )  # fmt: skip
 
 
@@ -24,6 +25,9 @@ def as_record(row: Row) -> dict[str, Any]:
     """A row as JSON values, `FIELDS` its keys."""
     values = {"first_value": row.first, "second_value": row.second}
     found = row.to_json() | row.verdict.to_json() | values
+    for name, mark in zip(("first", "second"), row.marks, strict=True):
+        timed = row.unit == "s" and values[f"{name}_value"] is not None
+        found[f"{name}_grade"] = (BUSY if mark else QUIET) if timed else None
     return {name: found[name] for name in FIELDS}
 
 

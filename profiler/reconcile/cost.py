@@ -15,16 +15,8 @@ from profiler.reconcile.derived import Derived
 from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES
-from profiler.records.reading import details_of_time
+from profiler.records.reading import INTERVAL, details_of_time
 from profiler.run.caveats import disturbance, idleness, variation
-
-INTERVAL = ("ci_low", "ci_high")
-"""The ends of the interval of a median."""
-
-
-NO_INTERVAL = "too few samples for an interval of the median"
-"""The reason for a missing interval in a record without a reason."""
-
 
 COMPARABLE = "comparable"
 """The verdict on a time that includes nothing but the call."""
@@ -119,7 +111,7 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
     for end in INTERVAL:
         cost[f"latency_{end}_s"] = latency.details.get(end)
         if cost[f"latency_{end}_s"] is None:
-            why[f"latency_{end}_s"] = latency.details.get("ci_missing", NO_INTERVAL)
+            why[f"latency_{end}_s"] = latency.why_no_interval
     return cost, why
 
 

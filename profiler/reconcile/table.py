@@ -39,9 +39,10 @@ from costmodel.report.mixer_table import Request, Row, baseline, column_name
 from costmodel.report.records import exact
 from costmodel.symbolic.sizes import in_order, is_letter
 from profiler.host.machine_groups import machine_groups
-from profiler.records.grades import QUIET, grade_of
-from profiler.records.measurement import Measurement
+from profiler.records.grades import BUSY, QUIET, grade_of
+from profiler.records.measurement import Measurement, readings_of
 from profiler.records.quantities import COMPARED, QUANTITIES, MeasuredQuantity
+from profiler.records.reading import INTERVAL, Reading
 from profiler.records.words import PHASES, options_words, without_equations
 from profiler.run.report import measured, named
 
@@ -60,6 +61,22 @@ FACTS: Mapping[str, str] = {
 }  # fmt: skip
 """Column -> its header, for the columns that identify a row, besides the sizes."""
 
+ENDS: Mapping[str, tuple[str, int]] = {
+    f"{each.reading}_{end}_{each.unit}": (each.reading, which)
+    for each in COMPARED
+    if each.graded
+    for which, end in enumerate(INTERVAL)
+}
+"""Column of CSV and JSON -> the reading, and the end of the reading's interval: 0 or 1."""
+
+GRADES: Mapping[str, str] = {
+    f"{column.removesuffix(f'_{each.unit}')}_grade": column
+    for columns in (READ, RATIOS)
+    for column, each in columns.items()
+    if each.graded
+}
+"""Column of CSV and JSON -> the column whose value has this grade, `quiet` or `busy`."""
+
 COLUMNS = (*FACTS, *READ, *RATIOS, *FIGURES)
 """The names in `--columns`; size letters are columns too."""
 
@@ -69,6 +86,16 @@ WORDS: Mapping[str, str] = {
     "mixers": "mixer", "machines": "machine",
 }  # fmt: skip
 """Word -> the column of a measurement that it means, before the words for derived figures."""
+
+
+def grades_of(column: str) -> list[str]:
+    """The columns of CSV and JSON with the ends of the interval and the grade of a column's values.
+
+    >>> grades_of("latency_s"), grades_of("latency_ratio"), grades_of("total")
+    (['latency_ci_low_s', 'latency_ci_high_s', 'latency_grade'], ['latency_ratio_grade'], [])
+    """
+    ends = [end for end, (of, _) in ENDS.items() if column in READ and of == READ[column].reading]
+    return [*ends, *(grade for grade, of in GRADES.items() if of == column)]
 
 
 def meaning(word: str) -> str | None:
@@ -124,12 +151,39 @@ class MeasuredRow:
             return self._reading(READ[name].reading)
         if name in RATIOS:
             return self._ratio(RATIOS[name].reading)
+        if name in ENDS:
+            return self._end(*ENDS[name])
+        if name in GRADES:
+            return self._grade(GRADES[name])
         return self.derived if isinstance(self.derived, Missing) else self.derived.value(name)
 
     def _reading(self, name: str) -> float | Missing:
         if name not in self.record.readings:
             return Missing(self.record.reason(name))
         return self.record.readings[name].value
+
+    def _end(self, name: str, which: int) -> float | Missing | None:
+        """An end of the interval of the reading `name`, 0 or 1; None without the reading."""
+        reading = self.record.readings.get(name)
+        if reading is None:
+            return None
+        ends = reading.interval
+        return Missing(reading.why_no_interval) if ends is None else ends[which]
+
+    def _grade(self, column: str) -> str | None:
+        """The grade of the value in a column of readings or ratios: quiet if each reading in the
+        value is quiet; None without a value."""
+        if isinstance(self.value(column), Missing):
+            return None
+        return QUIET if all(grade_of(each) == QUIET for each in self._readings(column)) else BUSY
+
+    def _readings(self, column: str) -> list[Reading]:
+        """The readings that the value in a column of readings or ratios is computed from."""
+        if column in READ:
+            return readings_of([self.record], READ[column].reading)
+        name = RATIOS[column].reading
+        below = least(self.against, name)
+        return readings_of([self.record, *([below] if below else [])], name)
 
     def _ratio(self, name: str) -> float | Missing:
         """The record's reading `name` divided by the least such reading of self-attention at equal
@@ -151,13 +205,8 @@ class MeasuredRow:
             return measured(self.record, READ[name].reading)
         found = self.value(name)
         if name in RATIOS and isinstance(found, float):
-            reading = RATIOS[name].reading
-            pair = (self.record, least(self.against, reading))
-            readings = [record.readings[reading] for record in pair if record]
             ratio = Fraction(found)
-            if all(grade_of(each) == QUIET for each in readings):
-                return ratio
-            return Marked(ratio, ESTIMATED)
+            return ratio if self._grade(name) == QUIET else Marked(ratio, ESTIMATED)
         if name in FIGURES and isinstance(self.derived, Row):
             return mixer_document.row_cell(self.derived, name, shown)
         assert not isinstance(found, float)
@@ -409,13 +458,18 @@ class Records:
 
     def in_csv(self) -> Rows:
         """(header, rows) of CSV: first the columns that identify a row, then the usual columns or
-        those of `--columns`, then the reasons for missing values in one cell."""
+        those of `--columns`, then the reasons for missing values in one cell, then the grade of
+        each time and energy and the ends of its interval."""
         columns = [name for name in self.identity if self.asked is None or name not in self.asked]
         columns += self.usual if self.asked is None else self.asked
-        return [*columns, "reasons"], [
-            [*(exact_value(v) for v in values), reasons]
-            for values, reasons in (row_values(row, columns) for row in self.rows)
-        ]
+        grades = [each for name in columns for each in grades_of(name)]
+        here = len(columns)
+        rows = []
+        for row in self.rows:
+            values, reasons = row_values(row, (*columns, *grades))
+            exactly = [*map(exact_value, values)]
+            rows.append([*exactly[:here], reasons, *exactly[here:]])
+        return [*columns, "reasons", *grades], rows
 
     def data(self) -> list[dict[str, Any]]:
         """The rows of JSON, by column."""

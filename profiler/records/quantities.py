@@ -43,6 +43,15 @@ class MeasuredQuantity(Struct, frozen=True):
     """Whether the column of `measure` is hidden unless a record has the reading."""
 
     @property
+    def graded(self) -> bool:
+        """Whether a busy device changes the reading, so that its grade and interval count.
+
+        >>> QUANTITIES["latency"].graded, QUANTITIES["peak_memory"].graded
+        (True, False)
+        """
+        return bool(self.title) and not self.exact
+
+    @property
     def cost_key(self) -> str:
         """The key of this quantity among a call's costs in JSON: its name with the unit behind.
 

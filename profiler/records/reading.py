@@ -18,6 +18,10 @@ from profiler.records.schema import Details, Name, Number, Record, RecordError, 
 
 NOT_RECORDED = "not recorded"
 """The stopping rule of a time whose record names none."""
+INTERVAL = ("ci_low", "ci_high")
+"""The ends of a confidence interval among the details of a reading."""
+NO_INTERVAL = "too few samples for an interval of the median"
+"""The reason for a missing interval in a record without a reason."""
 
 
 class Reading(Record, frozen=True):
@@ -44,8 +48,13 @@ class Reading(Record, frozen=True):
     @property
     def interval(self) -> tuple[float, float] | None:
         """The ends of the confidence interval; None if it is unknown."""
-        low, high = self.details.get("ci_low"), self.details.get("ci_high")
+        low, high = map(self.details.get, INTERVAL)
         return None if low is None or high is None else (low, high)
+
+    @property
+    def why_no_interval(self) -> str:
+        """Why the confidence interval is unknown."""
+        return str(self.details.get("ci_missing", NO_INTERVAL))
 
     def converted(
         self, name: str, unit: str, convert: Callable[[float], float], keep: Iterable[str] = ()

@@ -17,7 +17,7 @@ from profiler.meters.intervals import processes_in
 from profiler.records.grades import QUIET, grade_of, label_meanings, time_words
 from profiler.records.measurement import Measurement, readings_of
 from profiler.records.quantities import QUANTITIES, Meter, read_by
-from profiler.records.reading import Measured, Reading, Unavailable, details_of_time
+from profiler.records.reading import INTERVAL, Measured, Reading, Unavailable, details_of_time
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words, value_words
 from profiler.run.caveats import contention, no_quiet_time, processes_words
 from profiler.run.energy_tokens import per_token
@@ -28,8 +28,9 @@ LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
 
 def document(found: Sequence[Measurement]) -> Document:
     """Make the document of measurements: one table per phase and device; CSV has a row per reading
-    (SI units) and missing reading."""
-    header = (*LEAD, "reading", "value", "unit", "samples", "reason")
+    (SI units) and missing reading, and beside a time or an energy the ends of its interval and its
+    grade (`quiet` or `busy`)."""
+    header = (*LEAD, "reading", "value", "unit", "samples", "reason", *INTERVAL, "grade")
     return Document(
         lambda: tables(found),
         data=lambda: {"measurements": [m.to_json() for m in found]},
@@ -308,5 +309,10 @@ def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
 def csv_rows(m: Measurement) -> list[tuple[Any, ...]]:
     """A row for each reading, and a row for each missing reading with its reason."""
     lead = (m.mixer, m.implementation, m.form, m.phase, sizes_words(m.sizes), m.dtype, m.device)
-    rows = [(*lead, n, r.value, r.unit, len(r.samples), None) for n, r in m.readings.items()]
-    return rows + [(*lead, name, None, None, None, why) for name, why in m.reasons.items()]
+    rows = []
+    for name, r in m.readings.items():
+        graded = name in QUANTITIES and QUANTITIES[name].graded
+        spread = (*(r.interval or (None, None)), grade_of(r)) if graded else (None,) * 3
+        rows.append((*lead, name, r.value, r.unit, len(r.samples), None, *spread))
+    absent = m.reasons.items()
+    return rows + [(*lead, name, None, None, None, why, None, None, None) for name, why in absent]

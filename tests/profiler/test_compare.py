@@ -749,6 +749,8 @@ def test_every_format_says_the_same(compared: Comparison) -> None:
     for row, record in zip(rows, said["rows"], strict=True):
         assert row["ratio"] == str(record["ratio"])
         assert row["differs"] == str(record["differs"])
+        grades = [record["first_grade"], record["second_grade"]]
+        assert grades == (["quiet"] * 2 if record["unit"] == "s" else [None] * 2)
     assert [record["implementation"] for record in said["measurements"]] == ["explicit", "sdpa"]
     ratio = f"{said['rows'][0]['ratio']:.4f}"
     for format_ in ("rich", "markdown", "latex"):

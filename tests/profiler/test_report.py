@@ -133,6 +133,18 @@ def test_csv_is_a_table_whose_every_row_has_a_value_or_a_reason() -> None:
         for row in rows:
             assert None not in row and None not in row.values()
             assert bool(row["value"]) != bool(row["reason"])
+    busy = {
+        **ATTENTION.readings["latency"].details,
+        "grade": "busy",
+        "ci_low": 1e-4,
+        "ci_high": 2e-4,
+    }
+    timed = structs.replace(ATTENTION.readings["latency"], details=busy)
+    record = structs.replace(ATTENTION, readings={**ATTENTION.readings, "latency": timed})
+    header, *lines = csv.reader(StringIO(printing.measurements([record], "csv")))
+    assert header[-4:] == ["reason", "ci_low", "ci_high", "grade"]
+    graded = {line[7]: line[-4:] for line in lines if line[7] in ("latency", "kernels")}
+    assert graded == {"latency": ["", "0.0001", "0.0002", "busy"], "kernels": [""] * 4}
 
 
 def test_rates_are_effective_rates() -> None:
