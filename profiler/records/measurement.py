@@ -100,8 +100,8 @@ class Measurement(Record, frozen=True, kw_only=True):
         return int(self.sweep.get("round", 0))
 
     def reason(self, name: str) -> str:
-        """Why a reading is missing."""
-        return self.reasons.get(name, f"{name} was not measured")
+        """Why a reading is missing: the reason of the reading, else that of the whole call."""
+        return self.reasons.get(name) or self.reasons.get(REASON, f"{name} was not measured")
 
     @property
     def compiled(self) -> bool:
@@ -184,6 +184,13 @@ FACTS: Mapping[str, Any] = {
 def readings_of(records: Iterable[Measurement], name: str) -> list[Reading]:
     """The readings of this name, from the records that have one."""
     return [record.readings[name] for record in records if name in record.readings]
+
+
+def first_reason(records: Iterable[Measurement], name: str) -> str:
+    """The first recorded reason why records lack a reading."""
+    lacking = (record for record in records if name not in record.readings)
+    told = [record for record in lacking if record.reasons.keys() & {name, REASON}]
+    return told[0].reason(name) if told else f"{name} was not measured"
 
 
 def divide(

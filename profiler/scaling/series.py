@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from profiler.records.grades import BUSY, grade_of
-from profiler.records.measurement import REASON, Measurement
+from profiler.records.measurement import REASON, Measurement, first_reason
 from profiler.records.quantities import MeasuredQuantity
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, options_words, sizes_words
@@ -108,8 +108,7 @@ class Series:
         """Why no record has the quantity; "" if one has it."""
         if any(quantity.reading in record.readings for record in self.records):
             return ""
-        given = (record.reasons.get(quantity.reading) for record in self.records)
-        return next(filter(None, given), f"{quantity.title} was not measured")
+        return first_reason(self.records, quantity.reading)
 
 
 def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
@@ -170,8 +169,7 @@ def without_value(along: Iterable[Series], quantity: MeasuredQuantity) -> dict[s
         if name in record.readings and record.readings[name].value > 0:
             continue
         zero = f"{quantity.title} is zero"
-        why = f"{quantity.title} was not measured"
-        why = zero if name in record.readings else record.reasons.get(name, why)
+        why = zero if name in record.readings else record.reason(name)
         found.setdefault(why, set()).add(record.id)
     return found
 

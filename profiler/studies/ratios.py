@@ -12,7 +12,7 @@ from profiler.compare.records import medians
 from profiler.compare.rows import BUSY_TIMES
 from profiler.compare.verdict import LEVEL
 from profiler.meters.energy.protocol import DOWN_TO_ZERO
-from profiler.records.measurement import Measurement, readings_of
+from profiler.records.measurement import Measurement, first_reason, readings_of
 from profiler.records.reading import Reading
 from profiler.scaling.series import waits_for_launches
 
@@ -111,7 +111,7 @@ def ratio(
     both = [(one[r], other[r]) for r in rounds]
     name = next((n for n in readings if all(n in r.readings for pair in both for r in pair)), "")
     if not name:
-        return Ratio(refused=why_not([r for pair in both for r in pair], readings[-1]))
+        return Ratio(refused=first_reason([r for pair in both for r in pair], readings[-1]))
     found = [
         medians("", "", a.readings[name], b.readings[name], LEVEL, comparisons) for a, b in both
     ]
@@ -131,7 +131,7 @@ def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> 
     name = "peak_memory"
     peaks = [[r.value for r in readings_of(side, name)] for side in (first, second)]
     if not all(peaks):
-        return Ratio(refused=why_not([*first, *second], name))
+        return Ratio(refused=first_reason([*first, *second], name))
     if any(len(set(side)) > 1 for side in peaks):
         return Ratio(refused="peaks of memory differ from round to round")
     (one,), (other,) = map(set, peaks)
@@ -147,7 +147,7 @@ def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) ->
     name = "energy"
     sides = [readings_of(side, name) for side in (first, second)]
     if not all(sides):
-        return Ratio(refused=why_not([*first, *second], name))
+        return Ratio(refused=first_reason([*first, *second], name))
     (a, a_low, a_high), (b, b_low, b_high) = map(mean_and_ends, sides)
     if a_low <= 0 or b_low <= 0:
         return Ratio(refused=DOWN_TO_ZERO)
@@ -160,12 +160,6 @@ def mean_and_ends(readings: Sequence[Reading]) -> tuple[float, float, float]:
     lows = [r.details.get("ci_low", min(r.samples, default=r.value)) for r in readings]
     highs = [r.details.get("ci_high", max(r.samples, default=r.value)) for r in readings]
     return statistics.fmean(r.value for r in readings), min(lows), max(highs)
-
-
-def why_not(records: Sequence[Measurement], name: str) -> str:
-    """The first recorded reason for the absence of a reading."""
-    reasons = (r.reasons.get(name) for r in records if name not in r.readings)
-    return next(filter(None, reasons), f"{name} was not measured")
 
 
 def fastest(

@@ -68,7 +68,7 @@ def test_a_record_stands_beside_its_costs_and_both_ratios(tmp_path: Path, capsys
     moved = cm.traffic(cm.mixer("me")).at(l=8, d=16)["compulsory"]
     assert found[2]["traffic"] == str(moved)
     assert all(row["l"] == "8" and row["machine"] for row in found)
-    assert "energy_J: " in found[1]["reasons"] and not found[0]["reasons"]
+    assert "energy_J: " in found[1]["reasons"] and "energy_J: " not in found[0]["reasons"]
 
 
 def test_the_usual_columns_are_printed_and_what_all_rows_share_once(
@@ -85,9 +85,39 @@ def test_the_usual_columns_are_printed_and_what_all_rows_share_once(
 
 
 def test_ratios_of_estimates_say_so(tmp_path: Path, capsys: Capture) -> None:
-    file = written(tmp_path / "runs.jsonl", runs(grade="busy"))
+    file = written(tmp_path / "runs.jsonl", runs(grade="busy", ci_low=7e-6, ci_high=3e-5))
     out = printed(capsys, "table", "--from", file)
     assert out.count("of an estimate") == 1 and "0.5 (3)" in out
+    names = [f"latency_{what}" for what in ("ci_low_s", "ci_high_s", "grade", "ratio_grade")]
+    busy = ["7e-06", "3e-05", "busy", "busy"]
+    expected = [["", "", "quiet", "quiet"], ["", "", "quiet", "quiet"], busy]
+    header, *told = csv.reader(
+        printed(capsys, "table", "--from", file, "--format", "csv").split("\n")
+    )
+    energy = ["energy_ci_low_J", "energy_ci_high_J", "energy_grade", "energy_ratio_grade"]
+    assert header[header.index("reasons") + 1 :] == [*names, *energy]
+    found = [dict(zip(header, line, strict=True)) for line in told if line]
+    assert [[row[name] for name in names] for row in found] == expected
+    few = "latency_ci_low_s latency_ci_high_s"
+    assert [few in row["reasons"] for row in found] == [True, True, False]
+    data = json.loads(printed(capsys, "table", "--from", file, "--format", "json"))["rows"]
+    assert [data[2][name] for name in names] == [7e-6, 3e-5, "busy", "busy"]
+    assert [data[k]["energy_grade"] for k in range(3)] == ["quiet", None, None]
+
+
+def test_a_failed_call_gives_its_own_reason(tmp_path: Path, capsys: Capture) -> None:
+    why = "net module (fp32): the call failed: boom at l=8"
+    failed = recorded(
+        "me",
+        "toeplitz",
+        SIZES | {"l": 3},
+        reasons={"measurement": why},
+        failure={"kind": "call failed"},
+    )
+    file = written(tmp_path / "runs.jsonl", [*runs(), failed])
+    assert why in printed(capsys, "table", "--from", file)
+    (*_, last) = rows(capsys, "table", "--from", file, "--columns", "time,memory,total")
+    assert last["reasons"] == f"latency_s peak_memory_bytes: {why}"
 
 
 def test_measured_ratios_stay_within_machine_round_and_sizes(

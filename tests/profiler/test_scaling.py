@@ -504,7 +504,7 @@ def test_what_has_no_interval_is_no_part_of_a_range() -> None:
 def test_a_missing_reading_gives_its_reason() -> None:
     series = one_series(along_l("me", "toeplitz", (2, 4), lambda l: 1.0))
     assert series.missing(QUANTITIES["energy"]) == "energy needs an NVIDIA GPU"
-    assert series.missing(QUANTITIES["latency_graph"]) == "latency, graph was not measured"
+    assert series.missing(QUANTITIES["latency_graph"]) == "latency_graph was not measured"
     assert series.missing(QUANTITIES["latency"]) == ""
 
 
