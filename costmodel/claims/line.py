@@ -121,7 +121,7 @@ def claim_class(
             O(...) means the order itself, not an upper bound.
 
     Raises:
-        ValueError: 'growing as' without O(...), an equation behind O(...), or a formula that cannot be
+        ValueError: a growth without O(...), an equation behind O(...), or a formula that cannot be
             read.
     """
     if growing and not _ORDER.fullmatch(parts[0]):
