@@ -27,11 +27,13 @@ from tests.small import complete
 Write = Callable[..., None]
 
 
-def mixer(write: Write) -> Mixer:
-    """The mixer of one form: `write` defines y from Q, K and V, all (l, d)."""
+def mixer(write: Write, number: int = 0) -> Mixer:
+    """The mixer of one form: `write` defines y from Q, K and V, all (l, d), in chunks of a
+    `number` of rows, or of a size (0)."""
     letter = "B" if write in QUOTIENTS else "C"
     m = Mixer(write.__name__)
-    l, d, C = m.sizes(f"l d {letter}")
+    l, d = m.sizes("l d")
+    (C,) = (Poly.of(number),) if number else m.sizes(letter)
     x, y = m.input("x", l, d), m.output("y", l, d)
     weights = [m.parameter(f"W_{name}", d, d) for name in "QKV"]
     with m.form("direct") as f:
@@ -313,6 +315,13 @@ def test_dense_computes_no_row_after_the_last(name: str) -> None:
     found = cm.count(mixer, form="chunked", convention="dense")
     four, nine = (complete(mixer, {"l": 3, "d": 4, "n": 2, "C": C}) for C in (4, 9))
     assert found.at(**four).by_class() == found.at(**nine).by_class()
+
+
+def test_a_number_of_rows_makes_the_chunks_of_a_size() -> None:
+    number, size = mixer(own_chunk_by_rows, 2), mixer(own_chunk_by_rows)
+    assert differences(number, {"l": 5, "d": 1}) == []
+    one, other = (cm.count(each, convention="dense") for each in (number, size))
+    assert one.at(l=5, d=3).by_class() == other.at(l=5, d=3, C=2).by_class()
 
 
 @pytest.mark.grid(2)

@@ -861,8 +861,8 @@ class Mixer:
 
     def position(self, part: Any) -> Position:
         """The position that an author's index expression, as in x[expression], stands for: a
-        polynomial; a `Flat` for `(j-1)*h + c`, where c may be another flattening; or a `Gather` for
-        an array entry that holds positions.
+        polynomial; a `Flat` for `(j-1)*h + c`, where h may be a number and c another flattening; or
+        a `Gather` for an array entry that holds positions.
 
         Raises:
             WrongKind: a number that is not whole.
@@ -893,7 +893,7 @@ class Mixer:
             raise EquationError(f"index '{poly}' in {self.name} {why}")
         scaled = factors_of_indices(poly)
         if not scaled:
-            return poly
+            return self._by_numbered_blocks(poly)
         flats = (
             self._flattening(poly, Poly.atom(variable), extent)
             for variable, extent in scaled
@@ -907,6 +907,18 @@ class Mixer:
             )
         self.position(flat.inner)  # refuses a place that is no position itself
         return flat
+
+    def _by_numbered_blocks(self, poly: Poly) -> Position:
+        """The affine position `poly`: (j-1)*16 + c as Flat(j, c, 16), if c holds an index and is
+        proven to lie in 1..16; any other one unchanged."""
+        if len(poly.variables) > 1:
+            for atom in sorted(filter(is_index, poly.atoms)):
+                extent = poly.coefficient(atom)
+                if (extent.constant() or 0) > 1:
+                    flat = self._flattening(poly, Poly.atom(atom), extent)
+                    if flat and flat.inner.variables:
+                        return flat
+        return poly
 
     def _of_positions(self, entry: Ref) -> Ref:
         """The entry unchanged; EquationError if its array holds no positions (has no `below`)."""
