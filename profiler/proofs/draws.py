@@ -47,9 +47,10 @@ RANGES: Mapping[str, Sequence[int]] = {"b": BATCHES, "l": LENGTHS, "d": WIDTHS}
 """The values that a size takes while the others are small: every small value, then powers of two
 and their neighbours, multiples of eight, round numbers. A size that is not a key takes `OTHERS`."""
 
-EACH = (*range(1, 17), *range(18, 33, 2), *range(40, 65, 8))
-"""The values that each size takes in a plain call of its own: small ones, even ones, multiples of
-eight."""
+EACH = (*range(1, 17), *range(18, 33, 2), *range(40, 65, 8), 129, 257, 513)
+"""The values that each size takes in a plain call of its own, if they are in its range: small ones,
+even ones, multiples of eight, and three large ones, as a module with a bound such as l > 200 would
+else be called beyond the bound by the slowest draws alone."""
 EQUAL = (3, 8, 20, 33)
 """The values that each two sizes have together in a plain call: d = l = 20 for instance, where a
 module that tells axes apart by their extents is wrong."""
@@ -174,11 +175,15 @@ def draws(
 def at_each_size(mixer: Mixer, system: System, seed: int, most: int = MOST_POINTS) -> list[Draw]:
     """Draw a plain call for each value in `EACH` of each size, and for each value in `EQUAL` of
     each two sizes, beside small values of the other sizes: the smallest values first, the same for
-    the same seed. Values that fit no drawn sizes, or whose equations cost more than `most` points,
-    are left out."""
+    the same seed. Values beyond the range of a size, that fit no drawn sizes, or whose equations
+    cost more than `most` points, are left out."""
     chance = random.Random(f"{mixer.name} {seed} each size")
     letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))
-    wanted = [{letter: value} for value, letter in product(EACH, ("b", *letters))]
+    wanted = [
+        {letter: value}
+        for value, letter in product(EACH, ("b", *letters))
+        if value <= RANGES.get(letter, OTHERS)[-1]
+    ]
     pairs = combinations(("b", *letters), 2)
     wanted += [dict.fromkeys(pair, value) for pair, value in product(pairs, EQUAL)]
     found: dict[Draw, None] = {}

@@ -287,9 +287,10 @@ AT_ONE_SIZE: dict[str, tuple[Change, str]] = {
         "l = 20, d = 20",
     ),
     "work": ((RETURN, f"s = s + 0 if self.d == 56 else s; {RETURN}"), "d = 56"),
+    "long": ((RETURN, f"s = s * 1.01 if x.shape[1] > 200 else s; {RETURN}"), "l = 257"),
     "gradient": ((RETURN, f"s = s.detach() if self.d == 22 else s; {RETURN}"), "d = 22"),
 }
-"""Fault -> the change, and the size at which alone it shows."""
+"""Fault -> the change, and the first size at which it shows."""
 
 
 @pytest.mark.grid(2)
