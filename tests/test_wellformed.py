@@ -16,7 +16,8 @@ from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.lowering import lower
 from costmodel.program.wellformed import check_form
-from costmodel.proofs.check import prove
+from costmodel.proofs.against_oracle import Sizes
+from costmodel.proofs.check import first_apart, prove
 from costmodel.symbolic.polynomial import padded
 from tests.small import complete
 
@@ -490,3 +491,15 @@ def test_a_flattening_within_one_that_is_too_wide_is_refused() -> None:
 
     with pytest.raises(EquationError, match=r"^an index of W: index .* multiplies an index"):
         mixer(too_wide)
+
+
+def test_the_shortest_wrong_sequence_is_found_in_few_tries() -> None:
+    tried: list[int] = []
+
+    def apart(sizes: Sizes) -> str:
+        tried.append(sizes["l"])
+        return "wrong" if sizes["l"] > 64 else ""
+
+    found = first_apart(cm.mixer("self-attention"), apart, [{"l": 67, "d": 2, "n": 1}])
+    assert found == ({"l": 65, "d": 1, "n": 1}, "wrong")
+    assert len(tried) < 100

@@ -29,6 +29,9 @@ from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import with_once
 from costmodel.questions.evaluate import evaluate_all
 
+FEW = 17
+"""To find the smallest sizes that fail, each value of a size below this one is tried."""
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -60,7 +63,7 @@ def first_apart(
     """The smallest sizes at which `apart` returns a text, and this text; None if `apart` returns ""
     at all sizes of `tried` (default: `equation_sizes`).
 
-    Smallest: no single size can be lowered so that `apart` still returns a text.
+    Smallest: `apart` returns "" if any single size is lowered by one, or to a value below `FEW`.
     """
     for sizes in equation_sizes(mixer) if tried is None else tried:
         if said := apart(sizes):
@@ -72,9 +75,12 @@ def _shrunk(
     mixer: Mixer, sizes: dict[str, int], said: str, apart: Callable[[Sizes], str]
 ) -> tuple[dict[str, int], str]:
     """The sizes and the text after lowering one size after the other while `apart` returns a text.
-    `said` is the text at the given sizes."""
+    `said` is the text at the given sizes. Every value below `FEW` is tried; above them a size is
+    lowered by all, half, a quarter, ... of its distance to them, as each of 66 shorter sequences
+    would take a minute."""
     for letter, value in sizes.items():
-        for lower_value in range(1, value):
+        gaps = ((value - FEW) >> k for k in range(max(0, value - FEW).bit_length()))
+        for lower_value in (*range(1, min(value, FEW)), *(value - gap for gap in gaps)):
             smaller = {**sizes, letter: lower_value}
             if fits(mixer, smaller) and (still := apart(smaller)):
                 return _shrunk(mixer, smaller, still, apart)
