@@ -159,6 +159,12 @@ def test_a_name_in_place_of_a_mixer_is_told(name: str) -> None:
         getattr(cm, name)("she")
 
 
+def test_a_mixer_in_place_of_an_answer_is_told() -> None:
+    answer = r"expected an answer, such as cm.count\(cm.mixer\('she'\)\).exact_total, got the mixer"
+    with pytest.raises(EquationError, match=answer):
+        cm.order(cm.mixer("she"))  # type: ignore[arg-type]  # a mistake of a user
+
+
 def test_an_extent_below_one_is_told_as_no_whole_number() -> None:
     """No size stands above the line of 1/(n r)."""
     mixer = cm.Mixer("quotient")

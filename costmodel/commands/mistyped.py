@@ -13,6 +13,8 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
+from costmodel.symbolic.sizes import LETTERS
+
 PROGRAM = "costmodel"
 NUMBERS: Mapping[str, str] = {"int": "a whole number", "float": "a number"}
 """Type of an option -> the words for its values."""
@@ -66,17 +68,22 @@ def options_of(command: Any) -> list[str]:
 
 def no_option(error: Any, typed: Sequence[str]) -> str:
     """The sentence `profile has no option --sead: did you mean --seed?`; if one or two other
-    commands have exactly this option, it names them instead. `typed` is not used: every rule takes
-    it."""
+    commands have exactly this option, it names them instead; for a size that the command takes in
+    braces only (`memory --L 2`), it names the braces."""
     command = command_of(error)
-    likely = close(error.option_name, options_of(error.ctx.command))
+    own = options_of(error.ctx.command)
+    likely = close(error.option_name, own)
     said = f"{command} has no option {error.option_name}"
-    if error.option_name == "--h" and "--n" in options_of(error.ctx.command):
+    if error.option_name == "--h" and "--n" in own:
         width = value_of(["--h"], typed) or ""
         example = f"self-attention{{h={width if width.isdecimal() else 128}}}"
         return f"{said}: the width of a head stands in braces, such as {example}"
     commands = getattr(error.ctx.find_root().command, "commands", {})
     others = [name for name, one in commands.items() if error.option_name in options_of(one)]
+    if others and "--mixer" in own and (letter := error.option_name.removeprefix("--")) in LETTERS:
+        network = typed[1].partition("{")[0] if not typed[1].startswith("-") else "decoder"
+        size = f"{letter}={value_of([error.option_name], typed) or 2}"
+        return f"{said}: sizes of a network stand in braces, such as '{network}{{{size}}}'"
     if 0 < len(others) <= FEW:
         return f"{said}, which {' and '.join(others)} {'has' if len(others) == 1 else 'have'}"
     return f"{said}: did you mean {likely}?" if likely else f"{said}: {helping(command)} lists them"

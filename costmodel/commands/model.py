@@ -10,12 +10,16 @@ from typing import Annotated
 import typer
 
 from costmodel.commands.options import (
+    CacheDtype,
     Caption,
     Force,
     Ignored,
     LayersMixers,
     Output,
+    StateDtype,
     Symbols,
+    UsageError,
+    WeightDtype,
     choice,
     chosen,
     element_types,
@@ -57,6 +61,9 @@ def model(
         str | None,
         typer.Option("--dtype", help="Element type of columns in bytes, and of a training step."),
     ] = None,
+    cache_dtype: CacheDtype = None,
+    state_dtype: StateDtype = None,
+    weight_dtype: WeightDtype = None,
     recompute: Annotated[
         str | None,
         typer.Option(
@@ -181,8 +188,10 @@ def model(
     given, kept = network_table.asked(sizes)  # `kept`: sizes that stay letters
     wanted = network_table.phases(phase)
     described = networks.described(name, hf, changes, ignore or ())
+    types = (dtype, state_dtype, weight_dtype, cache_dtype)
     if board is not None or at is not None or batch is not None:
-        document = predicted(context, described, sizes, board, at, batch, dtype, format_)
+        named = element_types(*types)
+        document = predicted(context, described, sizes, board, at, batch, named, format_)
         show(document, format_, output, force, context, label=label, caption=caption)
         return
     layer_count = None if "L" in kept else network_table.one_number("L", described, given)
@@ -193,6 +202,9 @@ def model(
     described = networks.with_adapters(described, adapter)
     described = networks.trained(described, wanted, train)
     shown, in_bytes = network_table.columns(columns, wanted)
+    if any(types[1:]) and not in_bytes:
+        raise UsageError("types of state, weights and cache are about columns in bytes: add such "
+                         "a column, --columns state_bytes,traffic")  # fmt: skip
     # without a training step, --dtype is that of the columns in bytes
     step = None if in_bytes and "training-step" not in wanted else dtype
     memory = networks.memory_options(
@@ -212,7 +224,7 @@ def model(
         symbolic,
         memory,
         shown,
-        element_types(dtype, None, None, None),
+        element_types(*types),
         networks.formulas_asked(wanted, mfu),
     )
     made, before = network_table.sheets(request), []

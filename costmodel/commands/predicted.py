@@ -10,7 +10,6 @@ import typer
 from costmodel.commands.options import (
     UsageError,
     chosen,
-    element_types,
     on_board,
     refuse_beside,
     tokens,
@@ -19,6 +18,7 @@ from costmodel.report.formats import formats
 
 if TYPE_CHECKING:
     from costmodel.networks import Description
+    from costmodel.program.element_types import Dtypes
     from costmodel.report.document import Document
 
 OF_COSTS = {
@@ -35,7 +35,7 @@ def predicted(
     board: str | None,
     context: str | None,
     batch: str | None,
-    dtype: str | None,
+    dtypes: Dtypes,
     format_: str,
 ) -> Document:
     """A document with the predicted times of a network on a board (a GPU with its measured rates):
@@ -63,7 +63,7 @@ def predicted(
     if several := [letter for letter, values in given.items() if len(values) != 1]:
         raise UsageError(f"--{several[0]} has several numbers: --board takes one")
     net = networks.network(described, **{letter: values[0] for letter, values in given.items()})
-    held = Holding(net, element_types(dtype, None, None, None).of(described.dtypes), at)
+    held = Holding(net, dtypes.of(described.dtypes), at)
     held.refuse_beyond(at)
     try:
         return Report(Predicted(held, on, at, sequences)).document

@@ -274,7 +274,7 @@ class Description:
     formulas: Mapping[str, Poly] = field(default_factory=dict)
     assumed: Mapping[str, str] = field(default_factory=dict)
     dtype: str = ""
-    state_dtype: str = "fp32"
+    state_dtype: str = ""
     quantised: str = ""
     model_type: str = ""
     trained: tuple[str, ...] = ()

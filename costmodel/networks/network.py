@@ -184,7 +184,8 @@ def network(given: Choices | Description, **sizes: int) -> Network:
     if chosen.patterned and not isinstance(layers, int):
         raise ModelError(
             f"{chosen.name} has layers of {', '.join(chosen.mixers)} in turn, and needs one number "
-            "of layers: give one, such as --L 12"
+            f"of layers: give one, such as --L 12, or '{chosen.name.partition('{')[0]}{{L=12}}' "
+            "where a command has no --L"
         )
     numbers = chosen.sizes.get("L")
     for number in numbers if isinstance(numbers, tuple) else (numbers,):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from costmodel.errors import NoGrowth
+from costmodel.errors import NoGrowth, WrongKind, described
 from costmodel.program.chosen_sizes import divisors
 from costmodel.questions.count import counted
 from costmodel.questions.question import Case, Figure, Question
@@ -68,10 +68,16 @@ def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, st
         growing: further sizes that grow with the length.
         divided: size -> a size that divides it, and is therefore at most as large.
 
+    Raises:
+        WrongKind: no answer, but for example a mixer.
+
     >>> import costmodel as cm
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
     d**2*l + d*l**2
     """
+    if not isinstance(answer, Exact):
+        example = "cm.count(cm.mixer('she')).exact_total"
+        raise WrongKind(f"expected an answer, such as {example}, got {described(answer)}")
     guards, poly = long_case(answer, growing)
     sizes = GROWING.with_divisors(divided).where(guards)
     found = monomials(poly)

@@ -166,6 +166,28 @@ def test_element_types_are_those_of_the_configuration_in_every_command(
     assert "weights fp8" in _note(run(f"{refused} --weight-dtype fp8", capsys))
 
 
+@pytest.mark.parametrize(
+    "types",
+    ["", "--state-dtype fp32", "--state-dtype fp32 --cache-dtype fp8 --weight-dtype fp64"],
+)
+def test_a_mixer_of_a_network_has_the_bytes_of_its_row_in_a_table(
+    types: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A decoder of plain choices fixes no element type: its recurrent states have --dtype."""
+    names, given = ["linear-attention", "self-attention"], "--d 6 --n 2 --t 5 --phase inference"
+    asked = f"{given} --columns state_bytes,traffic,weights_bytes --dtype bf16 {types}"
+    words = f"model decoder --mixer {','.join(names)} --L 2 {asked}"
+    (found,) = data(words, capsys)["models"]
+    parts = {part["part"]: part for part in found["parts"]}
+    for row in data(f"table {' '.join(names)} {asked}", capsys)["rows"]:
+        part = parts[row["mixer"]]
+        assert (part["state_bytes"], part["weights_bytes"], part["traffic"]["compulsory"]) == (
+            row["state_bytes"], row["weights_bytes"], row["traffic"]["compulsory"],
+        )  # fmt: skip
+    asks = f"table {' '.join(names)} {asked}"
+    assert _note(run(words, capsys)) == _note(run(asks, capsys))
+
+
 def _note(printed: str) -> str:
     """The element types that a document names."""
     (found,) = {line.removeprefix("bytes: ") for line in printed.splitlines()

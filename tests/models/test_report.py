@@ -167,6 +167,7 @@ def test_layers_in_turn_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     for options in ("--symbolic", "--L L"):
         said = refused(f"chen-v1 --mixer she,self-attention {options}", capsys)
         assert "has layers of she, self-attention in turn" in said and "such as --L 12" in said
+        assert "or 'chen-v1{L=12}' where a command has no --L" in said
 
 
 def test_options_change_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,6 +306,7 @@ REFUSED = [
     ("gpt-2 --convention stricht", "did you mean 'strict'?"),
     ("gpt-2 --format xml", "--format 'xml'"),
     ("gpt-2 --label x", "--label is for latex only"),
+    ("gpt-2 --state-dtype bf16", "add such a column, --columns state_bytes,traffic"),
     ("bert-base --phase generate", "has no head over the vocabulary"),
     ("bert-base --head classes --kind x", "model has no option --kind"),
     ("gpt-2 --mixer self-attention+cross", "reads a second sequence, and a layer has only one"),
@@ -332,3 +334,5 @@ def test_other_commands_do_not_offer_the_sizes_of_networks(
         assert cli.run([*command.split(), "--L", "3"]) == 2
         assert f"{command.split()[0]} has no option --L" in capsys.readouterr().err
     assert "p is a size of none of its parts" in run(f"{TINY} --prompt 3", capsys)
+    assert cli.run(["memory", "decoder", "--context", "8", "--L=3"]) == 2
+    assert "braces, such as 'decoder{L=3}'" in capsys.readouterr().err
