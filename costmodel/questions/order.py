@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from costmodel.errors import NoGrowth, WrongKind, described
 from costmodel.program.chosen_sizes import divisors
@@ -75,7 +75,7 @@ def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, st
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
     d**2*l + d*l**2
     """
-    if not isinstance(answer, Exact):
+    if not isinstance(cast("object", answer), Exact):
         example = "cm.count(cm.mixer('she')).exact_total"
         raise WrongKind(f"expected an answer, such as {example}, got {described(answer)}")
     guards, poly = long_case(answer, growing)
