@@ -103,7 +103,8 @@ class NumberClaim(TwoSided, FigureClaim):
                 under.append(figure.otherwise(value))
                 if not under[-1]:
                     there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}
-                    return Finding(False, shown[-1], at, notes[-1], there=there)
+                    note = notes[-1] if self.combination else self._apart(figure.value, value)
+                    return Finding(False, shown[-1], at, note, there=there)
         return Finding(
             not under,
             ", ".join(shown),
@@ -153,6 +154,15 @@ class NumberClaim(TwoSided, FigureClaim):
             less = f"1/{float(1 / value):.3f}" if value < 1 else _number_text(value)
             return f"a ratio of {less}"
         return ""
+
+    def _apart(self, claimed: Fraction, derived: Fraction) -> str:
+        """The note on a figure that is not the derived one, `the claimed 6 is 20 % more`; "" for an
+        inequality, and where 0 is derived."""
+        if self.relation in ("<", ">") or not derived:
+            return ""
+        percent = 100 * (claimed - derived) / abs(derived)
+        more = "more" if percent > 0 else "less"
+        return f"the claimed {_number_text(claimed)} is {_number_text(abs(percent))} % {more}"
 
     def _at_all(self, found: Sequence[Answer], figure: PrintedFigure) -> Finding:
         """The finding for all values of the sizes that the claim leaves open: it holds if the

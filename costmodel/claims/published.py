@@ -152,6 +152,8 @@ class Verdict:
     phase: str = ""
     own: tuple[str, ...] = ()
     """The convention that the claim names."""
+    counted: tuple[str, ...] = ()
+    """The convention of the derived value; () where no convention changes it."""
     citation: str = ""
     difference: str = ""
     there: Mapping[str, str] = field(default_factory=dict)
@@ -287,6 +289,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         model=claim.model,
         phase=claim.phase,
         own=claim.convention,
+        counted=claim.interpretation.convention if claim.choices().conventions else (),
         citation=claim.citation,
         difference=finding.compared.difference if finding.compared else "",
         there={**finding.there, **(_instrumented_count(claim, finding) if run else {})},

@@ -39,7 +39,9 @@ def outcome(verdict: Verdict) -> str:
     if verdict.verdict == "agrees-under":
         parts.append(f"under {','.join(verdict.conventions)}")
     if verdict.derived and _shows_derived(verdict):
-        parts.append(f"derived {verdict.derived}")
+        counted = verdict.counted if verdict.counted != ("strict",) else ()
+        under = f" under {','.join(counted)}" if counted else ""
+        parts.append(f"derived {verdict.derived}{under}")
     if verdict.counterexample:
         sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items())
         parts.append(f"first difference at {sizes}")
