@@ -96,3 +96,27 @@ def test_leading_terms_stand_beside_a_printed_order(tmp_path: Path) -> None:
 
 def test_generated_is_a_folder_of_data() -> None:
     assert data_dir("generated") == PAGE.parent
+
+
+@pytest.mark.parametrize(
+    ("convention", "value", "derived", "apart"),
+    [
+        ("mac", "36", "derived under mac: 30;", "; the claimed 36 is 20 % more |"),
+        ("strict", "15", "derived 20;", "; the claimed 15 is 25 % less |"),
+    ],
+)
+def test_a_number_names_its_convention_and_how_far_it_is_off(
+    convention: str, value: str, derived: str, apart: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """ME at l = 2 and d = 5: sums of one and of two terms in each channel."""
+    claim = {"id": "own.total", "place": "Table 1", "kind": "number", "claimed": "the total",
+             "mixer": "me", "phase": "training", "quantity": "total", "sizes": {"l": 2, "d": 5},
+             "value": value}  # fmt: skip
+    file = {"schema": 1, "source": "own", "citation": "Own", "read_from": "the table",
+            "convention": [convention], "convention_note": "", "claims": [claim]}  # fmt: skip
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    cli.run(["verify", str(path), "--format", "markdown"])
+    printed = capsys.readouterr().out
+    assert derived in printed and apart in printed

@@ -40,8 +40,8 @@ def outcome(verdict: Verdict) -> str:
         parts.append(f"under {','.join(verdict.conventions)}")
     if verdict.derived and _shows_derived(verdict):
         counted = verdict.counted if verdict.counted != ("strict",) else ()
-        under = f" under {','.join(counted)}" if counted else ""
-        parts.append(f"derived {verdict.derived}{under}")
+        under = f"under {','.join(counted)}: " if counted else ""
+        parts.append(f"derived {under}{verdict.derived}")
     if verdict.counterexample:
         sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items())
         parts.append(f"first difference at {sizes}")
