@@ -13,6 +13,7 @@ CHANGED = {
     "me": {"dense"},
     "self-attention": {"dense", "safe-softmax", "mask=add", *SCALES[1:]},
     "gru": {"zero-state"},
+    "mamba-2+core": {"dense", "unread-rows", "zero-state"},
     "reformer": {"dense", "mask=add", "norm=rsqrt", "safe-softmax", "sort=merge", *SCALES[1:]},
 }
 

@@ -389,6 +389,20 @@ def test_zero_state_multiplies_each_gate_of_the_first_row(gate: str) -> None:
         assert differences(_products(gate), sizes, rewrites=("zero-state",)) == [], sizes
 
 
+@pytest.mark.parametrize("l", [1, 3])
+def test_a_gate_of_row_1_that_nothing_reads(l: int) -> None:
+    """d squares more; their gradients are not computed."""
+    mixer, sizes, names = _products("row"), {"l": l, "d": 2}, ("unread-rows",)
+    for phase, more in (("training", 2), ("backward", 0)):
+        plain, unread = (
+            cm.count(mixer, phase, convention=("strict", *chosen)).at(**sizes)
+            for chosen in ((), names)
+        )
+        assert unread.total - plain.total == unread.mul - plain.mul == more
+    for compared in (OracleComparison, GradientComparison):
+        assert compared(mixer, "direct", names).at(sizes).apart == []
+
+
 def test_zero_state_gives_the_first_chunk_the_rows_of_any_chunk() -> None:
     """RWKV-7 leaves out what row 1 of the first chunk does not remove."""
     mixer = builtin("rwkv-7+core")

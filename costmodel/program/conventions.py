@@ -267,7 +267,7 @@ class Convention:
         parts += masked or ["masked pairs are not computed"]
         others = (
             "mask=add", "norm=rsqrt", *OF_ALGORITHMS, "cut-rows", "repeated-rows", "zero-state",
-            *OF_GRADIENTS,
+            "unread-rows", *OF_GRADIENTS,
         )  # fmt: skip
         parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
@@ -444,6 +444,9 @@ _NAMED: Mapping[str, str] = {
         "rows that n/g heads share are repeated for each of these heads before a norm or a scale"
     ),
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
+    "unread-rows": (
+        "what a recurrence reads from row 2 on, such as its decays, is computed for row 1, too"
+    ),
 }
 
 

@@ -67,7 +67,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     """The equations that a form stands for under the named rewrites: composites (operations of
     several steps, such as softmax) written out, scores scaled, chunk numbers of rows replaced by
     indices, and one equation per range of a union. Then the rewrites of whole systems apply:
-    `dense` or `dense=ROWS`, `online=ROWS`, the paddings, `zero-state`.
+    `dense` or `dense=ROWS`, `online=ROWS`, the paddings, `zero-state`, `unread-rows`.
 
     Raises:
         ValueError: an unknown rewrite, or two scales; the message lists the possible names.
@@ -88,7 +88,8 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     system = _one_by_one(form, tuple(written), masked, keys)
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
-    return _zero_state(system) if "zero-state" in rewrites else system
+    system = _zero_state(system) if "zero-state" in rewrites else system
+    return _zero_state(system, unread=True) if "unread-rows" in rewrites else system
 
 
 @cache
@@ -98,7 +99,7 @@ def effective(form: Form) -> frozenset[str]:
     these rewrites alone."""
     found = frozenset[str]().union(*map(_rewrites_read, form.equations)) - {SCALES[0]}
     of_systems: list[tuple[str, ...]] = [
-        ("dense",), ("zero-state",), ("dense", "zero-state"), ("repeated-rows",),
+        ("dense",), ("zero-state",), ("dense", "zero-state"), ("repeated-rows",), ("unread-rows",),
     ]  # fmt: skip
     with suppress(EquationError, Unsupported):
         return found | {
@@ -434,11 +435,12 @@ def _over_own_rows(
 
 
 @lru_cache(maxsize=1024)
-def _zero_state(system: System) -> System:
+def _zero_state(system: System, *, unread: bool = False) -> System:
     """The system without the equations for row 1 of every recurrence, and with those for later rows
     starting at row 1: of S[1] = x[1] and S[i] = g[i]*S[i-1] + x[i], the second, from i = 1. There
     it reads row 0, which lies outside the array and is zero. An array that it reads at its own row,
-    such as the gate g, gets the entries of row 1 that it lacks."""
+    such as the gate g, gets the entries of row 1 that it lacks. `unread`: it gets these entries,
+    and the recurrence keeps its equations, which do not read them."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
 
     def so_far() -> System:
@@ -454,7 +456,11 @@ def _zero_state(system: System) -> System:
             if started[gate] is gate and begun is not gate:
                 started[gate] = begun
                 waiting += [(gate, begun)] if begun else []
-    return so_far() if any(new is not old for old, new in started.items()) else system
+    if unread:
+        started |= {e: e for loop in loops(system) for e in loop}
+    if all(new is old for old, new in started.items()):
+        return system
+    return replace(so_far(), beyond=system.beyond) if unread else so_far()
 
 
 def _from_row_1(block: Block, equation: Equation) -> Equation | None:

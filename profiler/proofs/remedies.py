@@ -48,12 +48,13 @@ BLOCKS: Sequence[Names] = [(f"{IN_BLOCKS}{rows}",) for rows in (*range(2, 17), 3
 module dispatches."""
 
 ZERO = "zero-state"
+UNREAD = "unread-rows"
 
 GROUPS: Sequence[Sequence[Names]] = (
     ((), ("dense",), *(("dense", padding) for padding in PADDINGS), *BLOCKS),
-    ((), (ZERO,)),
+    ((), (ZERO,), (UNREAD,)),
     ((), *((scale,) for scale in SCALES if scale in OF_FORWARD)),
-    *(((), (name,)) for name in REWRITES if name in OF_FORWARD - {"dense", ZERO, *SCALES}),
+    *(((), (name,)) for name in REWRITES if name in OF_FORWARD - {"dense", ZERO, UNREAD, *SCALES}),
 )
 """The rewrites that may change the operations of a forward pass, in groups of which a description
 makes one choice each: of scales one, and paddings with "dense". To the group `ONLINE_GROUP` a

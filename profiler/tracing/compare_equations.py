@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
+from math import prod
 
 from costmodel.errors import Unanswered, UnknownMixer, Unsupported
 from costmodel.language.equations import Form, Mixer
@@ -91,6 +92,9 @@ class Difference:
     """The case: the sizes at which each of these polynomials is at least 0; empty for all sizes."""
     proven: Sequence[Mapping[str, int]] = ()
     """The sizes of the case at which the module's counts were compared with its formulas."""
+    rewrites: tuple[str, ...] = ()
+    """The rewrites of the equations, such as `safe-softmax`: those among the causes, and those that
+    change no count in this case, such as `dense` of one row."""
 
     @property
     def explained(self) -> bool:
@@ -163,6 +167,7 @@ def compare_pass(
         notes=notes,
         region=SizeCase(trace.region, trace.divisions).asked,
         proven=trace.proven if trace.region or trace.divisions else (),
+        rewrites=rewrites,
     )
 
 
@@ -237,7 +242,7 @@ def refused_gradient(
     None if a case has a gradient, or if no equations were found for a case."""
     asked = gradients_of(trace, PHASES["backward"]) if trace.differentiated else {}
     refused: Unsupported | None = None
-    for form, rewrites in dict.fromkeys((one.form, ran_under(one)) for one in forward):
+    for form, rewrites in dict.fromkeys((one.form, one.rewrites) for one in forward):
         if not form:
             return None
         try:
@@ -247,11 +252,6 @@ def refused_gradient(
         else:
             return None
     return refused
-
-
-def ran_under(forward: Difference) -> tuple[str, ...]:
-    """The rewrites of the equations, such as `safe-softmax`, among the causes of a difference."""
-    return tuple(cause.name for cause in forward.causes if cause.name in REWRITES)
 
 
 def by_case(
@@ -283,7 +283,7 @@ def by_case(
         try:
             one = compare_pass(traces.at(case), mixer, phase, likely)
             if one.explained:
-                likely.insert(0, (one.form, ran_under(one)))
+                likely.insert(0, (one.form, one.rewrites))
             yield one
         except ByCases as cases:
             waiting = [*case.among(cases.regions), *waiting]
@@ -389,7 +389,7 @@ def closest_switches(
         for form in forms_with_sizes_of(trace, mixer)
         for rewrites in forward_rewrite_sets(mixer.forms[form])
     ]
-    least: tuple[int, int, int] | None = None
+    least: Fraction | None = None
     best: Switches = (mixer.default_form, ())
     undecided: ByCases | None = None
     for form, rewrites in sorted(choices, key=lambda c: len(c[1]) + (c[0] != mixer.default_form)):
@@ -430,9 +430,9 @@ def switches_of_backward(mixer: Mixer, trace: Trace, traced: Classes) -> Switche
     pass, with rewrites of gradients added; among forms with the forward pass's count, the form is
     taken that leaves least of the operations `traced` (class -> number) unexplained."""
     before = compare_pass(trace, mixer)
-    ran = ran_under(before)
+    ran = before.rewrites
     forward = equation_counts(mixer, before.form, ran, trace, "forward")
-    least: tuple[int, int, int] | None = None
+    least: Fraction | None = None
     best: Switches = (before.form, ran)
     named = forms_with_sizes_of(trace, mixer)
     for form in (before.form, *(form for form in named if form != before.form)):
@@ -466,7 +466,7 @@ def with_gradient_rewrites(
     gradients that leaves least of the operations `traced` unexplained, while one leaves less than
     before. Raises ByCases: a rewrite counts by cases, and the others do not explain everything."""
 
-    def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
+    def left(chosen: tuple[str, ...]) -> Fraction:
         return amount_unexplained(
             classes_minus(traced, equation_counts(mixer, form, chosen, trace, phase))
         )
@@ -498,12 +498,13 @@ def with_gradient_rewrites(
 
 def forward_rewrite_sets(form: Form) -> Iterator[tuple[str, ...]]:
     """Yield every compatible set of the rewrites of a forward pass that change an equation of a
-    form, small sets first: at most one `scale=`."""
+    form, small sets first: at most one `scale=`, and one rewrite of the start of a recurrence."""
     changing = effective(form)
     names = [name for name in REWRITES if name in changing]
     for number in range(len(names) + 1):
         for chosen in combinations(names, number):
-            if sum(name.startswith("scale=") for name in chosen) <= 1:
+            scales = sum(name.startswith("scale=") for name in chosen)
+            if scales <= 1 and not {"zero-state", "unread-rows"} <= {*chosen}:
                 yield chosen
 
 
@@ -645,15 +646,29 @@ def classes_minus(larger: Classes, smaller: Classes) -> Classes:
     return {name: poly for name, poly in found.items() if poly.terms}
 
 
-NOTHING_LEFT = (0, 0, 0)
+NOTHING_LEFT = Fraction(1)
+
+LARGE = 1000
+"""The value of every size at which unexplained operations are weighed."""
 
 
-def amount_unexplained(left: Classes) -> tuple[int, int, int]:
-    """The unexplained amount, as a sort key: number of classes, then of terms, then highest
-    degree."""
-    terms = [monomial for poly in left.values() for monomial in poly.terms]
-    degrees = [sum(power for _, power in monomial) for monomial in terms]
-    return len(left), len(terms), max(degrees, default=0)
+def amount_unexplained(left: Classes) -> Fraction:
+    """The unexplained operations as one number to be compared: the product of 1 + |c| LARGE**p over
+    the terms of all classes, with c the coefficient and p the degree. Fewer terms, smaller
+    coefficients and lower degrees make it smaller, in whichever class they are.
+
+    >>> four, many = Poly.of(4), Poly.of(336)
+    >>> amount_unexplained({"mul": four, "exp": four, "div": four}) < amount_unexplained(
+    ...     {"mul": many, "add": many}
+    ... )
+    True
+    """
+    terms = [term for poly in left.values() for term in poly.terms.items()]
+    amounts = (
+        1 + abs(Fraction(number)) * LARGE ** sum(power for _, power in monomial)
+        for monomial, number in terms
+    )
+    return prod(amounts, start=NOTHING_LEFT)
 
 
 def reduced_halves(poly: Poly) -> Poly:

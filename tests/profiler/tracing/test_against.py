@@ -186,6 +186,41 @@ def test_rows_that_a_convolution_cuts_off_are_named() -> None:
     assert backward.causes[2].counts == {name: Poly.of(n) for name, n in zeros.items()}
 
 
+class Decayed(nn.Module):
+    """S[i] = exp(x[i])*S[i-1] + x[i], which starts without a state: exp(x[1]) is not read."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        decays, states = x.exp(), [x[:, 0]]
+        for i in range(1, x.shape[1]):
+            states.append(decays[:, i] * states[-1] + x[:, i])
+        return torch.stack(states, 1)
+
+
+def test_decays_of_row_1_that_nothing_reads_are_named() -> None:
+    m = Mixer("decayed")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = f.index("i", 2, l), f.index("b", 1, d)
+        a = f.array("a", l, d)
+        a[i, b] = cm.exp(x[i, b])
+        y[1, b] = x[1, b]
+        y[i, b] = a[i, b] * y[i - 1, b] + x[i, b]
+    found = compare_pass(traced(Decayed, "l", "d=2"), m)
+    assert [(cause.name, cause.counts) for cause in found.causes] == [
+        ("unread-rows", {"exp": Poly.of(2)})
+    ]
+    assert found.explained
+
+
+def test_a_switch_that_changes_no_count_of_a_case_stays_for_the_next() -> None:
+    """Gradients of inputs have no sum that `dense` widens; `padded` is no rewrite without it."""
+    cut = trace(CutConvolution, over="l", let="d=2,k=4", grad="inputs", memory=False)
+    backward = [one for one in compare_passes(cut, convolved()) if one.phase == "backward"]
+    assert len(backward) > 1 and all(one.explained for one in backward)
+    assert {one.rewrites for one in backward} == {("dense", "cut-rows", "padded")}
+
+
 def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
     whole = traced(SheDirect, "l,d")
 
