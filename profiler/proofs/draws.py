@@ -47,9 +47,9 @@ RANGES: Mapping[str, Sequence[int]] = {"b": BATCHES, "l": LENGTHS, "d": WIDTHS}
 """The values that a size takes while the others are small: every small value, then powers of two
 and their neighbours, multiples of eight, round numbers. A size that is not a key takes `OTHERS`."""
 
-EACH = (*range(1, 17), *range(18, 33, 2), *range(40, 65, 8), 129, 257, 513)
+EACH = (*range(1, 17), *range(18, 33, 2), *range(40, 65, 8), 129, 257)
 """The values that each size takes in a plain call of its own, if they are in its range: small ones,
-even ones, multiples of eight, and three large ones, as a module with a bound such as l > 200 would
+even ones, multiples of eight, and two large ones, as a module with a bound such as l > 200 would
 else be called beyond the bound by the slowest draws alone."""
 EQUAL = (3, 8, 20, 33)
 """The values that each two sizes have together in a plain call: d = l = 20 for instance, where a
