@@ -298,6 +298,36 @@ def with_chunks(equation: Equation) -> Equation:
     return equation
 
 
+def at_each_remainder(equation: Equation) -> list[Equation]:
+    """The equation; if floor((a*q + b)/C) occurs for a free index q and numbers a > 1 and C, an
+    equation for each remainder of q modulo C, in which that is affine: for floor((3*q - 1)/5), one
+    with q = 5*(s - 1) + p for each p in 1..5."""
+    for atom in _functions(equation):
+        index = next((i for i in equation.indices if {i.atom} == Poly.atom(atom).variables), None)
+        if chunk_of(atom) or atom.function != "floor_div" or index is None:
+            continue
+        chunk = atom.args[1]
+        if not isinstance(number := chunk.constant(), int):
+            continue
+        split = _with_chunk_index(equation, index, chunk)
+        place = next(i for i in split.indices if i.atom == f"{index.atom}_place")
+        rounded = [a for a in _functions(split) if Poly.atom(a).variables == {place.atom}]
+        made = []
+        for p in map(Poly.of, range(1, number + 1)):
+            at: dict[str, Poly] = {a: Poly.atom(a).substitute({place.atom: p}) for a in rounded}
+            one = replace(place, lower=(p,), upper=(p, *place.upper))
+            made.append(
+                replace(
+                    split,
+                    positions=tuple(substitute(each, at) for each in split.positions),
+                    value=substitute(split.value, at),
+                    indices=tuple(one if i is place else substitute(i, at) for i in split.indices),
+                )
+            )
+        return [each for one in made for each in at_each_remainder(one)]
+    return [equation]
+
+
 def _functions(equation: Equation) -> list[Fn]:
     """The functions of indices, such as (i - 1)//C, in an equation's positions, the bounds of its
     indices, and the polynomials of its nodes."""

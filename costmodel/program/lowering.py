@@ -85,7 +85,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     )
     masked = next((name for name in rewrites if computes_masked([name])), "")
     keys = max((rows_of_block(name, ONLINE) for name in rewrites), default=0)
-    system = _one_by_one(form, tuple(written), masked, keys)
+    system = _one_by_one(form, tuple(written), masked, keys, "zero-state" in rewrites)
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
     system = _zero_state(system) if "zero-state" in rewrites else system
@@ -111,15 +111,17 @@ def effective(form: Form) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def _one_by_one(form: Form, equations: tuple[Equation, ...], masked: str, keys: int = 0) -> System:
+def _one_by_one(
+    form: Form, equations: tuple[Equation, ...], masked: str, keys: int = 0, from_zero: bool = False
+) -> System:
     """The system of these equations of a form, one equation per range of a union, and with separate
     axes for chunk and place. `masked`, the rewrite `dense` or `dense=ROWS` or "", says how far
     every causal upper bound and every window is widened; `keys` is the number of keys in a block of
-    a softmax, or 0."""
+    a softmax, or 0; with `from_zero` their sums start from 0."""
     system = wide = System(form.mixer, form.name, equations)
     if masked:
         wide = _dense(system) if masked == DENSE else _in_blocks(system, rows_of_block(masked))
-    wide = in_blocks_of_keys(wide, keys) if keys else wide
+    wide = in_blocks_of_keys(wide, keys, from_zero=from_zero) if keys else wide
     if (masked or keys) and wide.equations == equations:  # one system, its answers cached once
         return _one_by_one(form, equations, "")
     return by_chunk_and_place(_range_by_range(wide))

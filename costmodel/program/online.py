@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import gcd
 
 from costmodel.errors import Unsupported
@@ -40,7 +41,7 @@ from costmodel.language.nodes import (
     with_entries,
     with_refs,
 )
-from costmodel.program.chunks import with_chunks
+from costmodel.program.chunks import at_each_remainder, with_chunks
 from costmodel.symbolic.constraints import implied
 from costmodel.symbolic.polynomial import Poly, call
 
@@ -50,21 +51,24 @@ ONLINE = "online"
 """The `how` of the origin of an array of block numbers and rows."""
 
 
-def in_blocks_of_keys(system: System, rows: int) -> System:
+def in_blocks_of_keys(system: System, rows: int, *, from_zero: bool = False) -> System:
     """The system with each softmax over rows, and the sums over its weights, in blocks of `rows`
-    keys. A softmax stays as it is if its keys are no rows 1, 2, ... of a sequence (a window, a
-    union of ranges), if it has a sink, or if anything but sums over the keys of a weight, or of a
-    weight times an entry, reads its weights.
+    keys; with `from_zero`, block 1 scales sums of 0, as later blocks scale theirs. A softmax stays
+    as it is if its keys are no rows 1, 2, ... of a sequence (a window, a union of ranges), if it
+    has a sink, or if anything but sums over the keys of a weight, or of a weight times an entry,
+    reads its weights.
 
     Raises:
         Unsupported: the number of a row's blocks has no formula.
     """
     changed: dict[Equation, list[Equation]] = {}
     for equation in system.equations:
-        if found := _softmax(system, equation, rows):
+        if found := _softmax(system, equation, rows, from_zero):
             changed |= found.changed
-    made = (part for old in system.equations for part in changed.get(old, [old]))
-    return replace(system, equations=tuple(map(with_chunks, made))) if changed else system
+    plain = (part for old in system.equations for part in changed.get(old, [old]))
+    parts = chain.from_iterable(map(at_each_remainder, plain))
+    made = tuple(map(with_chunks, parts))
+    return replace(system, equations=made, beyond=system.beyond or from_zero) if changed else system
 
 
 def require_even_blocks(system: System) -> None:
@@ -83,7 +87,7 @@ def require_even_blocks(system: System) -> None:
                 )
 
 
-def _softmax(system: System, result: Equation, rows: int) -> _Softmax | None:
+def _softmax(system: System, result: Equation, rows: int, from_zero: bool) -> _Softmax | None:
     """The softmax whose weights an equation defines; None if it stays as it is."""
     value = result.value
     if not isinstance(value, Div) or not isinstance(value.left, Ref):
@@ -116,7 +120,7 @@ def _softmax(system: System, result: Equation, rows: int) -> _Softmax | None:
             replaced += system.defining[largest]
         case score:
             pass
-    return _Softmax(result, powers, total, score, sums, replaced, key, rows)
+    return _Softmax(result, powers, total, score, sums, replaced, key, rows, from_zero)
 
 
 def _is_sum(value: Node, weight: Ref, key: Index) -> bool:
@@ -135,7 +139,8 @@ def _is_sum(value: Node, weight: Ref, key: Index) -> bool:
 class _Softmax:
     """A softmax of the entries `score`: the equations of its weights (`result`), of their
     exponentials (`powers`), of the sums of these (`total`); the `sums` over its weights, the
-    equations that are `replaced` by others, its keys, and the number of keys in a block."""
+    equations that are `replaced` by others, its keys, the number of keys in a block, and whether
+    sums start from 0."""
 
     result: Equation
     powers: Equation
@@ -145,6 +150,7 @@ class _Softmax:
     replaced: Sequence[Equation]
     key: Index
     rows: int
+    from_zero: bool
 
     @property
     def changed(self) -> dict[Equation, list[Equation]]:
@@ -190,9 +196,9 @@ class _Softmax:
         block -> its entry, the equations of the first block and of later ones)."""
         entry, q = _numbered(row, step, self.blocks), self.block.as_poly()
         before, later = entry(q - 1), self.of_block(value, q)
-        value = self.of_block(value, ONE)
         later = Add(Mul(before, scale), later) if scale is not None else Maximum(before, later)
-        return entry, [_defined(row, entry(ONE), value), _defined(row, entry(q), later, self.block)]
+        first = [] if self.from_zero else [_defined(row, entry(ONE), self.of_block(value, ONE))]
+        return entry, [*first, _defined(row, entry(q), later, self.block)]
 
     def of_block(self, part: Node, number: Poly) -> Node:
         """An expression with the keys of one block: over them in a sum or maximum over keys, else
@@ -224,9 +230,10 @@ class _Softmax:
 
     @cached_property
     def block(self) -> Index:
-        """The number of a block after the first one of a row."""
+        """The number of a block after the first one of a row, which is 0 if sums start from 0."""
         ends = dict.fromkeys(map(self.ceil, self.key.upper))
-        return Index(f"{self.key.name}_block", (Poly.of(2),), tuple(ends))
+        first = Poly.of(1 if self.from_zero else 2)
+        return Index(f"{self.key.name}_block", (first,), tuple(ends))
 
     def ceil(self, end: Poly) -> Poly:
         """The number of the block with the key `end`: (i - 1)//B + 1."""
@@ -245,17 +252,20 @@ class _Softmax:
             if all(_reaches(row, begin, other) for other in ends if other != end):
                 yield last, row.indices
                 return
-        # one end in an index of blocks of rows, with `by` blocks of keys each, and one in sizes
-        (_, last), (whole, every), *more = sorted(
+        # one end in an index of blocks of `by` rows each, and one in sizes
+        (end, last), (whole, every), *more = sorted(
             ends.items(), key=lambda each: len(each[1].variables), reverse=True
         )
-        index = next((i for i in row.indices if last.variables == {i.atom}), None)
-        by = last.coefficient(index.atom).constant() if index else None
-        if more or every.variables or not index or not by or last != index.as_poly() * by:
+        index = next((i for i in row.indices if end.variables == {i.atom}), None)
+        by = end.coefficient(index.atom).constant() if index else None
+        if more or every.variables or not index or not by or end != index.as_poly() * by:
             raise Unsupported(
                 f"{self.result.name}: no formula for the last block of {self.rows} keys of a row"
             )
-        full = call("floor_div", whole - 1 + self.rows, self.rows * by)
+        whole_blocks = by % self.rows == 0  # of keys in a block of rows
+        full = call(
+            "floor_div", whole - 1 + self.rows if whole_blocks else every * self.rows, Poly.of(by)
+        )
         for number, changed in (
             (last, replace(index, upper=(*index.upper, full))),
             (every, replace(index, lower=(*index.lower, full + 1))),

@@ -537,7 +537,8 @@ def strided(variable: str, stride: Poly) -> Unsupported:
     """The refusal of an index of which only the multiples by `stride` are positions, as q in
     K[q*C, c], with advice to read all positions."""
     name = atom_name(variable)
-    if not name.isidentifier():  # the axis of an array, which an author does not name
+    # an author does not name the axis of an array, nor the indices that stand for a row
+    if not name.isidentifier() or name.endswith(("_chunk", "_place")):
         return Unsupported(f"an index skips entries by a stride of {stride}")
     return Unsupported(
         f"index {name} skips entries by a stride of {stride}",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache, lru_cache, partial
-from math import comb
+from math import comb, gcd
 
 from costmodel.errors import Unsupported
 from costmodel.symbolic.constraints import (
@@ -28,7 +28,7 @@ from costmodel.symbolic.constraints import (
     simplified,
 )
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Poly, atom_name, by_text
+from costmodel.symbolic.polynomial import Fn, Poly, atom_name, by_text, call
 
 
 @lru_cache(maxsize=50_000)
@@ -55,7 +55,10 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
         if reduced is None:
             return Exact()
         return total(left, reduced, weight.substitute({variable: value}))
-    variable = _next_variable(constraints, variables)
+    plain = [v for v in reversed(variables) if is_plain(constraints, v)]
+    if not plain:
+        return _with_strides(variables, constraints, weight)
+    variable = _next_variable(constraints, plain, every=len(plain) == len(variables))
     outer = [v for v in variables if v != variable]
     lows, highs, known = _competing_bounds(constraints, variable)
     if not lows or not highs:
@@ -72,6 +75,53 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
             if not infeasible(joined) and not implied(joined, low - high - 1):
                 result = result + total(tuple(outer), joined, between(weight, variable, low, high))
     return result
+
+
+SHORT = 64
+"""The largest number of values of an index that are summed value by value."""
+
+
+def _with_strides(variables: tuple[str, ...], constraints: Constraints, weight: Poly) -> Exact:
+    """The sum where each variable has a bound with a stride: with rounded constraints, else value
+    by value of a variable between two numbers. Unsupported if there is neither."""
+    if (rounded := frozenset(map(_rounded, constraints))) != constraints:
+        return total(variables, rounded, weight)
+    variable, values = _values(constraints, variables)
+    left = tuple(v for v in variables if v != variable)
+    result = Exact()
+    for at in ({variable: Poly.of(value)} for value in values):
+        reduced = simplified(frozenset(c.substitute(at) for c in constraints))
+        if reduced is not None:
+            result = result + total(left, reduced, weight.substitute(at))
+    return result
+
+
+def _values(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Sequence[int]]:
+    """The first variable with the least number of values, at most `SHORT`, between two numbers, and
+    these values. Unsupported without such a variable."""
+    found = []
+    for variable in variables:
+        ends = []
+        for side in bounds(constraints, variable)[:2]:
+            plain = [bound for scale, bound in side if scale == 1 and not bound.letters]
+            ends.append([int(bound.constant()) for bound in plain])
+        if all(ends) and min(ends[1]) - max(ends[0]) < SHORT:
+            found.append((variable, range(max(ends[0]), min(ends[1]) + 1)))
+    if not found:
+        below, above, _ = bounds(constraints, variables[-1])
+        require_plain(variables[-1], below + above)
+    return min(found, key=lambda each: len(each[1]))
+
+
+def _rounded(constraint: Poly) -> Poly:
+    """A constraint whose variables have multiples of one number, divided by it and rounded: of 8*p
+    - 8*q - 4 >= 0, p - q - 1 >= 0. Any other constraint unchanged."""
+    numbers = (constraint.coefficient(v).constant() for v in constraint.variables)
+    by = gcd(*(number if isinstance(number, int) else 1 for number in numbers))
+    if by < 2:
+        return constraint
+    rounded = call("floor_div", constraint, by)
+    return rounded if all(not isinstance(atom, Fn) for atom in rounded.atoms) else constraint
 
 
 def _bound_order(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
@@ -93,15 +143,11 @@ def _competing_bounds(
     return lows, highs, known
 
 
-def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
-    """The variable to sum over next: the innermost variable without a stride in its bounds. Where
-    some variable has a bound with a stride, the innermost with exactly one lower and one upper
-    bound is preferred, so that the cases stay few. Unsupported if all variables have strides."""
-    plain = [v for v in reversed(variables) if is_plain(constraints, v)]
-    if not plain:
-        lower, upper, _ = bounds(constraints, variables[-1])
-        require_plain(variables[-1], lower + upper)
-    if len(plain) < len(variables):
+def _next_variable(constraints: Constraints, plain: Sequence[str], *, every: bool) -> str:
+    """The variable to sum over next, of those without a stride in their bounds (`plain`, innermost
+    first): the innermost. Unless `every` variable is plain, the innermost with exactly one lower
+    and one upper bound is preferred, so that the cases stay few."""
+    if not every:
         for variable in plain:
             lows, highs, _ = _competing_bounds(constraints, variable)
             if len(lows) == len(highs) == 1:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, product
-from math import inf
+from math import gcd, inf
 
 import torch
 
@@ -285,13 +285,13 @@ class _Calls:
         """The choices of a softmax in blocks of keys, first without sums that start from 0, each
         with the number of keys with which the equations count the nearest number of exponentials;
         [] if there is no formula, or no softmax over rows. `with_keys` gives the rewrites with such
-        a choice, and `masked` is the choice of masked pairs among them: in a block of its rows are
-        whole blocks of keys."""
+        a choice, and `masked` is the choice of masked pairs among them: tried are blocks of keys
+        that hold whole blocks of its rows, or are held by one as a whole."""
         keys = (*masked, f"{ONLINE}1")
         if self._form is None or lower(self._form, keys) is lower(self._form, masked):
             return []
         in_block = sum(rows_of_block(name) for name in masked)
-        numbers = [n for n in range(1, (in_block or LONG) + 1) if not in_block % n]
+        numbers = [n for n in range(1, LONG + 1) if gcd(n, in_block) in (n, in_block)]
         found = []
         for zero in ((), (ZERO,)):
 

@@ -197,11 +197,12 @@ class InBlocks(torch.nn.Module):
     def rows(self, x, at):
         q = x[:, at : at + ROWS] @ self.W
         most = total = summed = None
-        for begin in range(0, at + 1 if CAUSAL else x.shape[1], ROWS):
-            keys = x[:, begin : begin + ROWS]
+        end = min(at + ROWS, x.shape[1]) if CAUSAL else x.shape[1]
+        for begin in range(0, end, KEYS):
+            keys = x[:, begin : min(begin + KEYS, end)]
             z = torch.bmm(q, keys.transpose(1, 2))
-            if CAUSAL and begin == at:
-                later = torch.ones(z.shape[1:], dtype=torch.bool).triu(1)
+            if CAUSAL and begin + KEYS > at:
+                later = torch.ones(z.shape[1:], dtype=torch.bool).triu(at - begin + 1)
                 z = z.masked_fill(later, float("-inf"))
             new = z.amax(-1, keepdim=True)
             if most is not None:
@@ -223,19 +224,20 @@ FROM_ZERO = (
 
 
 @pytest.mark.parametrize(
-    ("rows", "causal", "start", "told"),
+    ("rows", "keys", "causal", "start", "told"),
     [
-        (5, True, "", "('dense=5', 'online=5')"),
-        (5, False, FROM_ZERO, "('online=5', 'zero-state')"),
-        (48, False, "", "('online=64',)"),
+        (5, 5, True, "", "('dense=5', 'online=5')"),
+        (2, 4, True, "", "('dense=2', 'online=4')"),
+        (5, 5, False, FROM_ZERO, "('online=5', 'zero-state')"),
+        (48, 48, False, "", "('online=64',)"),
     ],
 )
 def test_a_softmax_in_blocks_is_told_how_many_keys_a_block_has(
-    rows: int, causal: bool, start: str, told: str, tmp_path: Path
+    rows: int, keys: int, causal: bool, start: str, told: str, tmp_path: Path
 ) -> None:
-    name = f"blocks_{rows}_{causal}".lower()
+    name = f"blocks_{rows}_{keys}_{causal}".lower()
     text = ONLINE.replace("LAST", "i" if causal else "l").replace("CAUSAL", str(causal))
-    text = text.replace("ROWS", str(rows))
+    text = text.replace("ROWS", str(rows)).replace("KEYS", str(keys))
     text = text.replace("most = total = summed = None", start) if start else text
     found = {}
     for way, option in (("told", ""), ("described", f", rewrites={told}")):
