@@ -103,8 +103,8 @@ def _values(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Se
     for variable in variables:
         ends = []
         for side in bounds(constraints, variable)[:2]:
-            plain = [bound for scale, bound in side if scale == 1 and not bound.letters]
-            ends.append([int(bound.constant()) for bound in plain])
+            plain = (bound.constant() for scale, bound in side if scale == Poly.of(1))
+            ends.append([number for number in plain if isinstance(number, int)])
         if all(ends) and min(ends[1]) - max(ends[0]) < SHORT:
             found.append((variable, range(max(ends[0]), min(ends[1]) + 1)))
     if not found:
