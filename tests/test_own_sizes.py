@@ -198,6 +198,8 @@ def test_a_letter_of_no_mixer_is_refused(run: Run, own: str) -> None:
         ("explain gqa{n=2} --against mqa{n=2} --n 4", "n is read by none"),
         ("budget gqa{n=2} --state 1GB --n 4", "n is read by none"),
         ("match gqa{n=2} --to mqa{n=2} --by total --vary d --n 4", "n is read by none"),
+        ("match gqa{n=2} --to mqa{n=2} --by total --vary n", "{n=2,g=1} say n: to vary n, leave it "
+         "out of the braces"),
         ("crossover gqa{n=2} mqa{n=2} --over l --n 4", "n is read by none"),
         ("crossover gqa{n=2} mqa{n=2} --over n", "n is read by none"),
         ("profile gqa{n=2} --n 4", "n is read by none"),
@@ -212,7 +214,7 @@ def test_a_flag_that_braces_leave_without_a_reader_is_refused(
 ) -> None:
     assert cli.run(command.split()) == 2
     shown = capsys.readouterr()
-    assert not shown.out and shown.err.startswith("costmodel: --") and said in shown.err
+    assert not shown.out and shown.err.startswith("costmodel: size") and said in shown.err
 
 
 def test_a_flag_that_another_mixer_reads_stays(run: Run) -> None:
@@ -283,8 +285,12 @@ def test_claims_have_the_sizes_in_braces(run: Run) -> None:
     grouped, layer = "gqa{n=32,g=8,h=128}", "mamba-2{n=128,P=64,N=128,G=8,k=4}"
     assert "1 agrees" in run("check", grouped, "--claim", "parameters = 10240*d")
     assert "1 agrees" in run("check", layer, "--claim", "parameters = 26752*d + 59776")
-    told = run("check", grouped, "--claim", "parameters = 2*d*n*h + 2*d*g*h")
-    assert "h is d/n" in told and "its sizes are b, l, t, d" in told
+    # h is the 128 of the braces, not d/n
+    for name in (grouped, "gqa{n=32,g=8,h=16}", "gqa{h=16}"):
+        told = run("check", name, "--claim", "parameters = 2*d*n*h + 2*d*g*h", "--claim",
+                   "parameters = O(d*n*h)", "--claim", "parameters = n")  # fmt: skip
+        assert "2 agrees, 1 disagrees" in told, name
+    assert "s is no size of gqa{n=32}" in run("check", "gqa{n=32}", "--claim", "parameters = n*s")
     number = run("check", "mamba-2", "--claim", "parameters = 5")
     assert "at the default sizes d = 128, n = 8, k = 4, N = 128, G = 1, P = 64" in number
 

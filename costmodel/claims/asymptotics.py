@@ -70,7 +70,8 @@ class OrderClaim(Related):
 
     @property
     def formulas(self) -> Sequence[Formula]:
-        return (parse(self.formula, growing=True),) if self.formula else ()
+        printed = [parse(self.formula, growing=True)] if self.formula else []
+        return tuple(formula.given(self.in_braces) for formula in printed)
 
     @cached_property
     def letters_of_formulas(self) -> frozenset[str]:

@@ -28,6 +28,7 @@ from costmodel.claims.quantities import (
     refuse_letters,
 )
 from costmodel.errors import PublishedError, Unanswered, Unsupported
+from costmodel.language.options import braces
 from costmodel.program.conventions import convention
 from costmodel.program.lowering import effective
 from costmodel.program.phases import PHASES, TRAINING_STEP
@@ -98,6 +99,12 @@ class Claim(ABC):
     def formulas(self) -> Sequence[Formula]:
         """The formulas that are claimed to equal the quantity, or to grow as it does."""
         return ()
+
+    @property
+    def in_braces(self) -> Mapping[str, int]:
+        """The sizes in the braces of the mixer's name, whose letters stand for these numbers in the
+        claim's formulas; none for a network."""
+        return {} if self.model else braces(self.mixer)
 
     @property
     def letters(self) -> frozenset[str]:

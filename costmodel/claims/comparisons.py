@@ -45,7 +45,8 @@ class FormulaClaim(Claim):
 
     @property
     def formulas(self) -> Sequence[Formula]:
-        return tuple(parse(text) for text in (self.formula, self.equals) if text)
+        printed = (parse(text) for text in (self.formula, self.equals) if text)
+        return tuple(formula.given(self.in_braces) for formula in printed)
 
     @property
     def words(self) -> str:
@@ -124,7 +125,7 @@ class FormulaClaim(Claim):
         if self.model:
             return ()
         with suppress(FormulaError):  # a formula that divides by 0 does not claim the number 0
-            if not self.letters and not parse(self.formula).at({}):
+            if not self.letters and not self.formulas[0].at({}):
                 return ()
         (answer,) = self.answers(self.interpretation)
         return in_order(answer.letters - self.letters)

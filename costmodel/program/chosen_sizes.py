@@ -277,7 +277,9 @@ def refuse_in_braces(given: Iterable[str], mixers: Sequence[Mixer]) -> None:
             saying = [f"the braces of {', '.join(names)} say {letter}"] if names else []
             saying += [f"{m.name} has {letter} = {m.given[letter]}" for m in having
                        if m.name not in names]  # fmt: skip
-            raise SizeError(f"--{letter} is read by none of these mixers: {' and '.join(saying)}")
+            free = f": to vary {letter}, leave it out of the braces" if names else ""
+            said = f"size {letter} is read by none of these mixers: {' and '.join(saying)}"
+            raise SizeError(said + free)
 
 
 def refuse_foreign(given: Iterable[str], mixers: Iterable[Mixer], phases: Iterable[str]) -> None:
