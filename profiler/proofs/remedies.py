@@ -286,7 +286,8 @@ class _Calls:
         with the number of keys with which the equations count the nearest number of exponentials;
         [] if there is no formula, or no softmax over rows. `with_keys` gives the rewrites with such
         a choice, and `masked` is the choice of masked pairs among them: tried are blocks of keys
-        that hold whole blocks of its rows, or are held by one as a whole."""
+        that hold whole blocks of its rows, or are held by one as a whole; then sizes between
+        two of these."""
         keys = (*masked, f"{ONLINE}1")
         if self._form is None or lower(self._form, keys) is lower(self._form, masked):
             return []
@@ -302,10 +303,15 @@ class _Calls:
 
             try:
                 first = bisect_left(numbers[:-1], 0, key=more)
-                last = bisect_right(numbers, more(numbers[first]), lo=first, key=more)
+                sizes = numbers
+                if in_block and first and more(numbers[first]):
+                    between = range(numbers[first - 1] + 1, numbers[first] + 1)
+                    sizes = [n for n in between if n // gcd(n, in_block) <= 8] or numbers
+                    first = bisect_left(sizes[:-1], 0, key=more)
+                last = bisect_right(sizes, more(sizes[first]), lo=first, key=more)
             except (ConventionError, Unsupported, Unanswered):
                 return []
-            same = numbers[first:last]
+            same = sizes[first:last]
             # of blocks that count the same a power of two, which code prefers; 128 for LONG or more
             usual = [2**k for k in range(8) if 2**k in same or 2**k > LONG == same[-1]]
             found.append((f"{ONLINE}{(usual or same)[0]}", *zero))

@@ -227,7 +227,7 @@ FROM_ZERO = (
     ("rows", "keys", "causal", "start", "told"),
     [
         (5, 5, True, "", "('dense=5', 'online=5')"),
-        (2, 4, True, "", "('dense=2', 'online=4')"),
+        (2, 3, True, "", "('dense=2', 'online=3')"),
         (5, 5, False, FROM_ZERO, "('online=5', 'zero-state')"),
         (48, 48, False, "", "('online=64',)"),
     ],
