@@ -368,7 +368,8 @@ def closest_switches(
 ) -> Switches:
     """Find the form of the equations, and the rewrites of it (named changes such as
     `safe-softmax`), that leave least of the operations `traced` (class -> number) unexplained;
-    among equals, the fewest rewrites. Returns (form, rewrites), one of `likely` if it leaves none.
+    among equals, the fewest rewrites. Returns (form, rewrites), one of `likely` if no others leave
+    less; the others are searched for where each of `likely` leaves some.
 
     A backward pass belongs to the forward pass that ran, so it has the form and rewrites of the
     forward pass, or a form with the same forward count; rewrites of gradients are added as long as
@@ -377,11 +378,25 @@ def closest_switches(
     Raises:
         ByCases: a choice counts by cases, and no other choice explains everything.
     """
-    for form, rewrites in likely:
+
+    def left_by(switches: Switches) -> Fraction:
+        counts = equation_counts(mixer, *switches, trace, phase)
+        return amount_unexplained(classes_minus(traced, counts))
+
+    known: dict[Switches, Fraction] = {}
+    for switches in likely:
         with suppress(ByCases, Unanswered, Unsupported):
-            counts = equation_counts(mixer, form, rewrites, trace, phase)
-            if not classes_minus(traced, counts):
-                return form, rewrites
+            known[switches] = left_by(switches)
+            if known[switches] == NOTHING_LEFT:
+                return switches
+    found = searched_switches(mixer, trace, phase, traced)
+    known.setdefault(found, left_by(found))
+    return min(known, key=known.__getitem__)  # the first of equals
+
+
+def searched_switches(mixer: Mixer, trace: Trace, phase: str, traced: Classes) -> Switches:
+    """The form and rewrites that `closest_switches` returns where none are likely. Raises ByCases:
+    as there."""
     if phase == "backward":
         return switches_of_backward(mixer, trace, traced)
     choices = [

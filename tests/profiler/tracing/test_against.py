@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import costmodel as cm
 from costmodel import Mixer
 from costmodel.language.equations import Form
+from costmodel.language.macros.norms import rms_norm
 from costmodel.language.macros.positions import short_convolution
 from costmodel.symbolic.polynomial import Poly
 from profiler.mixers.extractor import SheDirect
@@ -24,8 +25,10 @@ from profiler.tracing.cases import SizeCase, Traces
 from profiler.tracing.compare_equations import (
     Difference,
     by_case,
+    closest_switches,
     compare_pass,
     compare_passes,
+    equation_counts,
     forward_rewrite_sets,
 )
 from profiler.tracing.meta_run.target import TraceError, listed_sizes
@@ -219,6 +222,30 @@ def test_a_switch_that_changes_no_count_of_a_case_stays_for_the_next() -> None:
     backward = [one for one in compare_passes(cut, convolved()) if one.phase == "backward"]
     assert len(backward) > 1 and all(one.explained for one in backward)
     assert {one.rewrites for one in backward} == {("dense", "cut-rows", "padded")}
+
+
+class RmsNorm(nn.Module):
+    """x / sqrt(mean of squares + 1e-6)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+def test_switches_of_another_case_stay_where_they_leave_least() -> None:
+    """d/2 products fewer than the switches count: the rewrites that are best one by one leave
+    more."""
+    m = Mixer("normed")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        y[i, b] = rms_norm(x[i, b], over=b)
+    whole = trace(RmsNorm, over="d", let="l=1", grad="inputs", memory=False)
+    switches = ("direct", ("norm=rsqrt", "square-gradient", "mean-gradient"))
+    counts = equation_counts(m, *switches, whole, "backward")
+    fewer = {**counts, "mul": counts["mul"] - Poly.atom("d") / 2}
+    assert closest_switches(m, whole, "backward", fewer) != switches
+    assert closest_switches(m, whole, "backward", fewer, [switches]) == switches
 
 
 def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
