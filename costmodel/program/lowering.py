@@ -85,7 +85,9 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     )
     masked = next((name for name in rewrites if computes_masked([name])), "")
     keys = max((rows_of_block(name, ONLINE) for name in rewrites), default=0)
-    system = _one_by_one(form, tuple(written), masked, keys, "zero-state" in rewrites)
+    system = _one_by_one(
+        form, tuple(written), masked, keys, bool(keys) and "zero-state" in rewrites
+    )
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
     system = _zero_state(system) if "zero-state" in rewrites else system
