@@ -107,9 +107,10 @@ class Dtypes:
         """Role -> its own element type, in the order of a caption."""
         return {"cache": self.cache, "state": self.state, "weights": self.weights}
 
-    def record_of(self, subject: Mixer) -> dict[str, str | None]:
-        """The element types of a mixer or network by role, for JSON; of quantised weights None."""
-        types = self.of(subject.dtypes)
+    def record_of(self, subject: Mapping[str, str]) -> dict[str, str | None]:
+        """The element types by role of a mixer or network with the types `subject`, for JSON; of
+        quantised weights None."""
+        types = self.of(subject)
         own = {role: dtype or types.activations for role, dtype in types._own.items()}
         weights = None if types.quantised else own["weights"]
         return {"activations": types.activations, **own, "weights": weights}

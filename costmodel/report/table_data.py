@@ -91,6 +91,7 @@ def json_row(row: Row, columns: Sequence[str] = ()) -> dict[str, Any]:
         "phase": row.phase,
         "convention": list(row.about.convention.names),
         "sizes": _json_sizes(row),
+        **({"dtypes": row.dtypes.record_of(row.mixer.dtypes)} if row.dtypes else {}),
     }
     asked = (BEST[name] for name in columns if name in BEST)
     of_board = OF_A_BOARD.values() if row.board else ()

@@ -242,7 +242,7 @@ class Budgets:
                     "phase": self.phase,
                     "convention": list(self.request.convention.names),
                     "sizes": row.sizes,
-                    "dtypes": self.request.dtypes.record_of(row.mixer),
+                    "dtypes": self.request.dtypes.record_of(row.mixer.dtypes),
                     **_answer(row.found),
                 }
                 for row in self.rows

@@ -279,7 +279,8 @@ def _record(one: Crossover) -> Mapping[str, Any]:
         "convention": list(one.forms[0].convention.names),
         "candidates": [
             {"name": each.name, "mixer": each.about.mixer.name, "form": each.about.form,
-             "sizes": dict(each.line.given), "dtypes": one.dtypes.record_of(each.about.mixer)}
+             "sizes": dict(each.line.given),
+             "dtypes": one.dtypes.record_of(each.about.mixer.dtypes)}
             for each in one.candidates
         ],
         "fitting": {"multiples_of": domain.step} if isinstance(domain, range) else list(domain),

@@ -128,7 +128,7 @@ class Matching:
             **self._about,
             "convention": list(self.request.convention.names),
             "sizes": _sorted(self.found.sizes),
-            "dtypes": [self.request.dtypes.record_of(mixer) for mixer in self.request.mixers],
+            "dtypes": [self.request.dtypes.record_of(m.dtypes) for m in self.request.mixers],
             "target": exact(self.found.target),
             "target_sizes": _sorted(self.found.target_sizes),
             "candidates": self._candidates,

@@ -50,6 +50,7 @@ def record(sheet: Sheet) -> dict[str, Any]:
         "phase": sheet.stage,
         "convention": list(sheet.request.counting.names),
         "sizes": {x: sheet.sizes.get(x, x) for x in sorted({*sheet.letters, *sheet.sizes})},
+        "dtypes": sheet.request.dtypes.record_of(c.dtypes),
         **_figures(sheet.total, FIGURES),
         "parameters_of_tables": exact(sheet.tables),
         **({"memory": _memory(sheet)} if sheet.memory else {}),
