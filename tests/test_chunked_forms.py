@@ -383,7 +383,8 @@ def test_other_functions_of_an_index_are_refused() -> None:
         k = f.index("k", i // C + 1, i)
         y[i, b] = cm.sum_(V[k, b], over=k)
 
-    with pytest.raises(EquationError, match=r"by \(i - 1\)//C, the chunk of i counted from 0"):
+    words = r"by \(i - 1\)//C, the chunk of i counted from 0, where C is the number of rows in"
+    with pytest.raises(EquationError, match=words):
         cm.count(mixer(halves))
 
 

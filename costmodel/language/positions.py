@@ -138,6 +138,7 @@ def one_range(name: str, lower: Any, upper: Any) -> Index:
             row = atom_name(min(inside))
             raise EquationError(
                 f"index {name} is bounded by {end}, which rounds {row}: bound {name} by "
-                f"({row} - 1)//C, the chunk of {row} counted from 0"
+                f"({row} - 1)//C, the chunk of {row} counted from 0, where C is the number of rows "
+                "in a chunk"
             )
     return Index(name, low, up)

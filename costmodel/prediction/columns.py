@@ -263,7 +263,8 @@ def _known(number: float, case: Case, what: str) -> float:
             raise Unanswered(f"board {on.name} is a CPU, of which the {what} is not predicted")
         missing = on.product_unit((case.dtypes or Dtypes()).name_of("activations"))
         raise Unanswered(
-            f"board {on.name} has no figure '{missing}', which the {what} of an operation needs"
+            f"board {on.name} has no figure '{missing}', which the {what} of an operation needs: "
+            f"add it to {on.path_shown}"
         )
     return number
 
