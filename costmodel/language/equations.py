@@ -1045,7 +1045,8 @@ def _check_nested(value: Node, what: str) -> None:
 
 def _check_own(form: Form, equation: Equation) -> None:
     """Raise EquationError if an equation has an array, an index or a size of another form or mixer,
-    or a node of a class that is no registered kind."""
+    or a node of a class that is no registered kind and does not hold the operands of a composite.
+    """
     mixer = form.mixer
     for ref, _ in (*refs(Ref(equation.array, equation.positions)), *refs(equation.value)):
         _check_array(form, equation, ref.array)

@@ -75,7 +75,8 @@ class Tally:
 def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
     """The sums over k of signal[k] exp(sign 2 pi i k q / N), for q = 0 .. N - 1: by radix-2
     decimation in time, with every twiddle factor multiplied, or by plain sums (`_any_length`) if N
-    is no power of two. `tally` receives the operations."""
+    is no power of two. `tally` receives the operations. TooMuch if the budget of the enclosing
+    `limited` is exhausted."""
     points = len(signal)
     spend(points)
     if points == 1:

@@ -138,9 +138,10 @@ position lies in the text."""
 class Assumptions:
     """What is assumed of the sizes while they grow.
 
-    `quotients` are growths known to be at least 1, such as d/n; sizes in `fixed` do not grow. The
-    *rate* of a size is the power of one growing number with which the size grows: if l = x**2 and d
-    = x, the rates are 2 and 1, and d/n >= 1 means that the rate of d is at least that of n.
+    `quotients` are growths known to be at least 1, up to a constant factor, such as d/n; sizes in
+    `fixed` do not grow. The *rate* of a size is the power of one growing number with which the size
+    grows: if l = x**2 and d = x, the rates are 2 and 1, and d/n >= 1 means that the rate of d is at
+    least that of n.
     """
 
     quotients: tuple[Growth, ...] = ALWAYS
@@ -153,7 +154,8 @@ class Assumptions:
 
     def where(self, guards: Constraints) -> Assumptions:
         """The assumptions, extended by what each guard (a condition g >= 0) implies: `l - w` adds
-        l/w >= 1. Guards without exactly one positive term besides a number add nothing."""
+        l/w >= 1, and so does `2*l - w + 3`, as factors and numbers do not change rates. Guards
+        without exactly one positive term besides a number add nothing."""
         found = []
         for guard in guards:
             positive = [m for m, c in guard.terms.items() if c > 0 and m]

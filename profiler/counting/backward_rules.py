@@ -232,6 +232,7 @@ def padded_backward(call: Call, *, reflected: bool) -> Operations:
     held = prod(source.shape[:-axes])
     for n, left, right in zip(source.shape[-axes:], ends[-2::-2], ends[::-2], strict=True):
         held *= padded_from(n, left, right, reflected=reflected)
+    # 0: if an end crops a whole axis, `padded_from` may count entries that have no copy
     return entry_sum(grad) * max(grad.numel() - held, 0)
 
 

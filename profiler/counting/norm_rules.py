@@ -26,8 +26,8 @@ RECIPROCAL_ROOT = Operations(add=1) + FUNCTIONS["rsqrt"]
 
 def normalised(entries: int, rows: int) -> Operations:
     """The operations of x' = (x - mean) / sqrt(variance + eps) along `rows` rows with `entries`
-    entries together: mean, differences, the mean of their squares, its reciprocal root, and a
-    product an entry."""
+    entries together: mean, differences, the mean of their squares, the reciprocal root of this mean
+    plus eps, and a product an entry."""
     mean = Operations(add=entries - rows, div=rows)
     spread = Operations(mul=entries, add=2 * entries - rows, div=rows)
     return mean + spread + RECIPROCAL_ROOT * rows + Operations(mul=entries)

@@ -162,9 +162,10 @@ def counter_runs(
 def merged_runs(
     chip: Chip, dtype: str, known: Calibration, version: str, runs: Mapping[str, Ran | Refused]
 ) -> HardwareCounts:
-    """Join the results of a call's runs (`COUNTERS`, `IN_SEQUENCE`, `OPCODES_READ` -> result) into
-    its counts, without runs that launched other kernels than the first; each missing number has a
-    reason. `known` is the calibration, `version` that of ncu."""
+    """Join the results of a call's runs (`COUNTERS`, `IN_SEQUENCE`, `OPCODES_READ` -> result), of
+    which at least one succeeded, into its counts, without runs that launched other kernels than the
+    first that succeeded; each missing number has a reason. `known` is the calibration, `version`
+    that of ncu."""
     read, reasons = alike(runs)
     names = chip.executed(dtype)
     counted, moved = None, {}

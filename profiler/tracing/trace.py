@@ -222,9 +222,10 @@ def by_blocks(samples: SizeSamples, backend: str, *, divided: bool) -> Trace | N
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
     """Solve the equations in a case (`region`), and return (conditions, sizes): a letter that
-    others determine, as in l - w = 0, moves from `over` to `let`, and its value replaces it in the
-    conditions, of which those that then always hold are dropped; a letter of which the case has
-    only multiples of n gets the step n."""
+    others determine, as in l - w = 0 (both l - w and w - l are conditions), moves from `over`,
+    without its step, to the front of `let`, whose later formulas may hold it, and its value
+    replaces it in the conditions, of which those that then always hold are dropped; a letter of
+    which the case has only multiples of n gets the step n."""
     for condition in by_text(region):
         for letter, multiple in sizes.over.items():
             if (number := whole_divisor(condition, letter)) is not None:

@@ -91,7 +91,8 @@ def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
 
 def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
     """Yield the results of the equations as tables: numbers at d = l = 128 for every phase, then
-    formulas of a training step, with a dash in place of a long formula. Mixers have their names."""
+    formulas of a training step, with a dash in place of a long formula. A mixer is shown by its
+    name."""
     at_sizes = Request(
         tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
         columns=NUMBERS,
