@@ -63,7 +63,7 @@ BUSY_CALLS = (
     ("self-attention", "explicit", {"l": 512, "d": 128}),
 )
 """Calls of 0.1 to 15 ms, by mixer, implementation and sizes."""
-BUSY_TIMES = 8
+BUSY_TIMES = 6
 """Times of each call and number of threads on a busy machine."""
 AGREE = 1.1
 """The most that the quiet times before and after an estimate differ by, as a factor."""
