@@ -212,15 +212,25 @@ def resampled_backward(call: Call, axes: int, taps: int, centred: bool = True) -
 
 def padded_from(extent: int, left: int, right: int, *, reflected: bool) -> int:
     """The number of entries of one axis that the axis, padded with its own entries, holds; a
-    negative number at an end crops.
+    negative number at an end crops, beyond the axis too.
 
     >>> padded_from(5, 2, 1, reflected=True), padded_from(5, -2, 3, reflected=True)
     (5, 4)
+    >>> padded_from(5, -6, 3, reflected=True), padded_from(5, -6, 3, reflected=False)
+    (2, 1)
     """
-    first, last = max(-left, 0), extent - 1 - max(-right, 0)
-    if reflected:
-        first, last = min(first, extent - 1 - right), max(last, left)
-    return last - first + 1
+    first, last = -left, extent - 1 + right
+
+    def entry(place: int) -> int:
+        """The entry of which a place of the padded axis is a copy."""
+        if not reflected:
+            return min(max(place, 0), extent - 1)
+        return abs(place) if place < extent else 2 * (extent - 1) - place
+
+    # between two turns, places in order are copies of entries in order
+    turns = (turn for turn in (0, extent - 1) if first < turn < last)
+    copied = [entry(place) for place in (first, last, *turns)]
+    return max(copied) - min(copied) + 1
 
 
 def padded_backward(call: Call, *, reflected: bool) -> Operations:
@@ -232,8 +242,7 @@ def padded_backward(call: Call, *, reflected: bool) -> Operations:
     held = prod(source.shape[:-axes])
     for n, left, right in zip(source.shape[-axes:], ends[-2::-2], ends[::-2], strict=True):
         held *= padded_from(n, left, right, reflected=reflected)
-    # 0: if an end crops a whole axis, `padded_from` may count entries that have no copy
-    return entry_sum(grad) * max(grad.numel() - held, 0)
+    return entry_sum(grad) * (grad.numel() - held)
 
 
 # statistics

@@ -195,7 +195,7 @@ COPIES: list[tuple[str, tuple[int, ...], Callable[[Tensor], Tensor]]] = [
     *(
         (f"{mode} {ends}", (1, 2, 5, 3)[: 2 + len(ends) // 2], partial(F.pad, pad=ends, mode=mode))
         for mode in ("reflect", "replicate")
-        for ends in ((2, 1), (0, 0), (-1, 2), (-2, 3), (3, -2), (1, 2, 0, 3))
+        for ends in ((2, 1), (0, 0), (-1, 2), (-2, 3), (3, -2), (-5, 2), (-6, 3), (1, 2, 0, 3))
     ),
     ("padded cube", (1, 1, 2, 3, 5), lambda x: F.pad(x, (1, 2, 0, 1, 1, 0), "replicate")),
 ]  # fmt: skip
