@@ -222,12 +222,13 @@ def by_blocks(samples: SizeSamples, backend: str, *, divided: bool) -> Trace | N
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
     """Solve the equations in a case (`region`), and return (conditions, sizes): a letter that
-    others determine, as in l - w = 0 (both l - w and w - l are conditions), moves from `over`,
-    without its step, to the front of `let`, whose later formulas may hold it, and its value
-    replaces it in the conditions, of which those that then always hold are dropped; a letter of
-    which the case has only multiples of n gets the step n."""
+    others determine, as in l - w = 0 (both l - w and w - l are conditions), moves from `over` to
+    the front of `let`, whose later formulas may hold it, and its value replaces it in the
+    conditions, of which those that then always hold are dropped; a letter of which the case has
+    only multiples of n gets the step n. A letter with a step moves only if it equals another
+    letter, which gets the step too: of l = w in steps of 4 and 6, w stays, in steps of 12."""
     for condition in by_text(region):
-        for letter, multiple in sizes.over.items():
+        for letter, multiple in sorted(sizes.over.items(), key=lambda each: each[1]):
             if (number := whole_divisor(condition, letter)) is not None:
                 over = {**sizes.over, letter: lcm(multiple, number)}
                 return pinned(region - {condition}, Variables(over, sizes.let))
@@ -237,6 +238,11 @@ def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variable
             if slope not in (1, -1) or letter in value.letters or -condition not in region:
                 continue
             over = {name: step for name, step in sizes.over.items() if name != letter}
+            if multiple > 1:
+                other = next((name for name in over if value == Poly.atom(name)), None)
+                if other is None:
+                    continue
+                over[other] = lcm(over[other], multiple)
             moved = (c.substitute({letter: value}) for c in region)
             left = frozenset(c for c in moved if not nonnegative(c))
             return pinned(left, Variables(over, {letter: formula_of_poly(value), **sizes.let}))

@@ -29,12 +29,12 @@ from profiler.tracing.compare_equations import (
 )
 from profiler.tracing.divisions import floors_in
 from profiler.tracing.meta_run.fused import BACKENDS
-from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
+from profiler.tracing.meta_run.target import Target, TraceError, Variables, parse_variables
 from profiler.tracing.proof import LARGE
 from profiler.tracing.report import document
 from profiler.tracing.result import Cases
 from profiler.tracing.size_samples import SizeSamples
-from profiler.tracing.trace import FormulaSearch, trace, trace_case
+from profiler.tracing.trace import FormulaSearch, pinned, trace, trace_case
 from tests.printing import printed
 from tests.profiler.tracing.modules import traced
 from tests.profiler.tracing.test_trace import formula
@@ -228,3 +228,19 @@ def test_a_search_ends_after_the_most_runs(instead: Instead) -> None:
     instead(traced_runs=12)
     with pytest.raises(TraceError, match=r"12 runs .* do not suffice .*: name fewer letters"):
         trace(nn.Sigmoid, over="l,d")
+
+
+@pytest.mark.parametrize(
+    ("steps", "over", "let"),
+    [
+        ({"l": 8, "w": 1}, {"l": 8}, ["w"]),
+        ({"w": 8, "l": 1}, {"w": 8}, ["l"]),
+        ({"l": 4, "w": 6}, {"w": 12}, ["l"]),
+    ],
+)
+def test_a_letter_that_equals_another_keeps_its_step(
+    steps: dict[str, int], over: dict[str, int], let: list[str]
+) -> None:
+    l, w = Poly.atom("l"), Poly.atom("w")
+    region, sizes = pinned(frozenset({l - w, w - l}), Variables(steps))
+    assert not region and (dict(sizes.over), [*sizes.let]) == (over, let)
