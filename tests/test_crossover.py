@@ -468,6 +468,15 @@ def test_a_claim_says_from_which_size_on(mixer: str, start: int, sizes: dict[str
     assert not found.holds and [*found.counterexample.values()] == [start]
 
 
+def test_a_claim_is_refuted_by_a_size_from_which_the_relation_holds() -> None:
+    """At d = 64 she is cheaper from no length on, at d = 2 from a length that refutes the claim."""
+    claim = replace(threshold("she", 5, n=1), sizes={"d": [64, 2], "n": 1})
+    found, alone = (
+        one.finding(one.interpretation) for one in (claim, threshold("she", 5, d=2, n=1))
+    )
+    assert not found.holds and found.counterexample == alone.counterexample != {}
+
+
 def test_a_threshold_of_counts_by_cases_is_solved() -> None:
     claim = threshold("local-attention", d=128, n=8, B=16, l=64)
     found = claim.finding(claim.interpretation)

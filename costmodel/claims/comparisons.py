@@ -376,7 +376,8 @@ class ThresholdClaim(RelationClaim):
         note = "; ".join(dict.fromkeys(notes))
         if self.start:
             others = [start for start in starts.values() if start != self.start]
-            return Finding(not others, note, {letter: others[0]} if any(others) else {})
+            refuting = next(filter(None, others), 0)
+            return Finding(not others, note, {letter: refuting} if refuting else {})
         holds = all(self.is_true(left, right, sizes) for sizes in self.chosen_sizes())
         first = self.first_failure(left, right) or {}
         in_limit = holds and 0 not in starts.values()
