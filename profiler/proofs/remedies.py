@@ -64,6 +64,10 @@ ONLINE_GROUP = 1
 
 UNEXPLAINED = "; no rewrites that were tried explain the difference"
 
+PERIOD = 8
+"""The most blocks of rows after which a block of keys and a block of rows end together again, for
+blocks of keys between those that are tried first; more take seconds to count."""
+
 MOST = 96
 """The largest number of combinations of rewrites that are tried for a phase."""
 
@@ -289,7 +293,9 @@ class _Calls:
         that hold whole blocks of its rows, or are held by one as a whole; then sizes between
         two of these."""
         keys = (*masked, f"{ONLINE}1")
-        if self._form is None or lower(self._form, keys) is lower(self._form, masked):
+        if self._form is None:
+            return []
+        if lower(self._form, keys).equations == lower(self._form, masked).equations:
             return []
         in_block = sum(rows_of_block(name) for name in masked)
         numbers = [n for n in range(1, LONG + 1) if gcd(n, in_block) in (n, in_block)]
@@ -306,7 +312,7 @@ class _Calls:
                 sizes = numbers
                 if in_block and first and more(numbers[first]):
                     between = range(numbers[first - 1] + 1, numbers[first] + 1)
-                    sizes = [n for n in between if n // gcd(n, in_block) <= 8] or numbers
+                    sizes = [n for n in between if n // gcd(n, in_block) <= PERIOD] or numbers
                     first = bisect_left(sizes[:-1], 0, key=more)
                 last = bisect_right(sizes, more(sizes[first]), lo=first, key=more)
             except (ConventionError, Unsupported, Unanswered):
