@@ -82,8 +82,8 @@ def require_even_blocks(system: System) -> None:
             if any(end.variables for end in ends[block]):
                 raise Unsupported(
                     f"{made.of.name}: no gradients of a softmax in blocks of keys, of which rows "
-                    "have different numbers: leave out online=ROWS; the forward pass (phase "
-                    "training) is derived"
+                    "have different numbers: leave out online=ROWS, or ask for phase training, the "
+                    "forward pass"
                 )
 
 
