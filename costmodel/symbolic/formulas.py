@@ -40,13 +40,12 @@ class Formula:
         return Fraction(found)
 
     def poly(self) -> Poly:
-        """The formula as a polynomial with rational coefficients, sums closed by Faulhaber.
-
-        Two formulas are equal for all sizes exactly when their polynomials are equal.
+        """The formula as a polynomial with rational coefficients. Formulas with equal polynomials
+        are equal for all sizes; the converse fails with functions: floor(l/2) + ceil(l/2) = l.
 
         Raises:
-            NotPolynomial: a division by a sum, an exponent that names sizes, or a number too large
-                to print.
+            NotPolynomial: what the function `poly` refuses, such as a divisor of several terms, or
+                a number of more than `MOST_PRINTED` bits.
         """
         return _printable(poly(self.tree, {}))
 
@@ -270,8 +269,9 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
     """The formula's tree as a polynomial; `bound`: index of a surrounding sum -> its atom.
 
     Raises:
-        NotPolynomial: a division by a sum, an exponent that names sizes (of another base than 2), a
-            product or power with too many monomials, a `where`, or a sum without a closed form.
+        NotPolynomial: a divisor of several terms (l + 1), an exponent that names sizes (of another
+            base than 2), a product or power with too many monomials, a `where` or a function of
+            O(...), or a sum over an index that has no closed form or may be empty.
     """
     if isinstance(node, Number):
         return Poly.of(node.value)
@@ -350,7 +350,7 @@ def _guard(condition: Poly) -> Poly:
 
 def _power_poly(base: Poly, exponent: Poly) -> Poly:
     """The power as a polynomial: a whole number as exponent, or 2 to any exponent. Raises
-    NotPolynomial: another exponent, a negative power of a sum, or too many terms."""
+    NotPolynomial: another exponent, a negative power of several terms, or too many terms."""
     power = exponent.constant()
     if power is None and base.constant() == 2:
         return polynomial.call("pow2", exponent)
