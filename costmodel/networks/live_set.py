@@ -43,8 +43,8 @@ class _OwnLiveSets:
 
 @dataclass(frozen=True)
 class _Event:
-    """The `forward` or `backward` pass of one run of a part; after a forward pass that does not
-    keep its activations, that pass is run again before the backward pass."""
+    """The `forward` or `backward` pass of one run of a part. A forward pass that `keeps` no
+    activations is followed by a second one, which keeps them, before the backward pass."""
 
     kind: str
     run: int
@@ -217,7 +217,7 @@ class _Gradient:
 
 def _through(wires: Sequence[Wire]) -> Iterator[Wire]:
     """Yield the wires (arrays between parts); a wire that is the first row of other wires, as a
-    pooler reads, is replaced by these wires, which are what is held."""
+    pooler reads, is replaced by the other wires, whose arrays are held."""
     for wire in wires:
         yield from wire.first or (wire,)
 
@@ -229,11 +229,11 @@ def _parents(run: PartRun) -> list[Wire]:
 
 def _events(runs: Sequence[PartRun], recompute: str) -> Iterator[_Event]:
     """Yield the events of a training step: the forward pass of each run in order, then the backward
-    passes in reverse order; of a layer that is recomputed the forward passes once more before its
-    backward passes."""
+    passes in reverse order. The forward passes of a recomputed layer take place a second time,
+    directly before the layer's first backward pass."""
     for k, run in enumerate(runs):
         yield _Event("forward", k, keeps=not run.again(recompute))
-    done: set[object] = set()  # the layers that are computed again already
+    done: set[object] = set()  # the layers whose second forward passes have taken place
     for k in reversed(range(len(runs))):
         layer = runs[k].layer
         if runs[k].again(recompute) and layer not in done:

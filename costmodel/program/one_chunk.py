@@ -47,7 +47,7 @@ class _From:
         self.letter, self.least, self.known = letter, least, known
 
     def value(self, poly: Poly) -> Poly:
-        """A polynomial with the known values, and with 0 for floor(n/C) if n is less than C."""
+        """The polynomial at the values `known`; floor(n/C) of a number n below `least` is 0."""
         found = poly.substitute(self.known)
         small: dict[str, Poly] = {
             atom: Poly()
@@ -60,8 +60,8 @@ class _From:
         return found.substitute(small)
 
     def in_range(self, over: Iterable[Index], parts: Iterable[object]) -> bool:
-        """Whether the parts, within ranges of indices, are the same for all values of the size; so
-        they are in an empty range."""
+        """Whether the parts, within ranges of indices, are the same for all values of the size;
+        parts over an empty range always are."""
         at = self
         for index in over:
             lows, highs = ([at.value(b) for b in ends] for ends in (index.lower, index.upper))

@@ -72,13 +72,13 @@ class Owners:
     """
 
     def __init__(self, system: System) -> None:
-        """Derive the owner (the token whose arrival triggers the work) of every instance, from the
-        last block of equations to the first: owners come from readers."""
+        """Derive the owner (the token whose arrival triggers the work) of every instance by this
+        file's rules, from the last block of equations back to the first: readers come first."""
         self.system = system
         self.tokens = tokens(system)
         self._arrays: dict[Array, Terms] = {a: self.tokens.of(a) for a in system.inputs}
         self._equations: dict[Equation, Terms] = {}
-        self._temporaries: dict[Array, bool] = {}
+        self._temporaries: dict[Array, bool] = {}  # the answers of `_is_temporary`
         for block in reversed(blocks(system)):
             if block.equations[0].array in self.tokens.from_inputs:
                 self._settle(block)
@@ -97,10 +97,10 @@ class Owners:
 
     def _settle(self, block: Block) -> None:
         """Derive the owners of a block (the equations of one array, or of one loop). An output row
-        owns itself; tau, the latest input row that it depends on, owns an instance by default; an
-        equation with points that wait for their readers (`_late`) gets the least owner of these. In
-        a loop, readers may belong to the loop itself: owners are iterated to a fixed point. Raises
-        Unsupported: the iteration does not converge, or an owner is not derived."""
+        owns itself. A loop's instance that reads row tau (the latest input row that the instance
+        depends on) without an earlier step has the owner tau; readers decide at all other points
+        (`_late`). In a loop, readers may belong to the loop itself: owners are iterated to a fixed
+        point. Raises Unsupported: the iteration does not converge, or an owner is not derived."""
         reached = self._reached(block) if block.is_loop else {}
         waiting: dict[Equation, Sequence[Constraints]] = {}
         for equation in block.equations:
@@ -196,8 +196,8 @@ class Owners:
 
     def _read_at_once(self, array: Array) -> list[Constraints]:
         """Regions of the entries of an array, in its axes, that work of token tau (the latest input
-        row that the entry depends on) reads: no reader can need them earlier, so they belong to
-        tau."""
+        row that the entry depends on) reads: no reader can need these entries earlier, so that tau
+        owns them."""
         return [
             reached
             for term in self.tokens.of(array)
@@ -283,7 +283,7 @@ class Owners:
 
     def _is_temporary(self, array: Array) -> bool:
         """Whether an array is a single-use temporary: each entry is proven to have at most one
-        reader, of another array, as which part the entry counts in rules 2 and 3."""
+        reader, of another array. Rules 2 and 3 count the entry as a part of this reader."""
         if array not in self._temporaries:
             self._temporaries[array] = array in self.system.defining and self._read_once(array)
         return self._temporaries[array]
@@ -463,7 +463,7 @@ Lowest = tuple[tuple[Poly, ...], Constraints]
 def _lowest(array: Array, reached: Constraints) -> Lowest:
     """The least owner among the readers of an entry, as (lower bounds whose maximum it is,
     conditions on the entries). `reached` relates entries and their readers' owners (`OWNER`);
-    Unsupported if it bounds a multiple of `OWNER`."""
+    Unsupported if `reached` bounds a multiple of `OWNER`."""
     lower, upper, rest = bounds(reached, OWNER)
     for scale, _ in lower:
         if scale != ONE:
