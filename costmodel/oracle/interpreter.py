@@ -219,8 +219,8 @@ class Interpreter:
         return found
 
     def _register(self, number: int) -> None:
-        """Register the instances of an equation of a loop under the entries that they define: an
-        instance runs when one of them is first needed. OracleError for an entry with two."""
+        """Register the instances of a loop's equation under the entries that they define: one runs
+        when such an entry is first needed. OracleError for an entry that two instances define."""
         work = self.work[number]
         for point in work.points({}):
             for entry, at in self._entries(work, point):
@@ -249,9 +249,9 @@ class Interpreter:
         self.instances.append(instance)
 
     def _write(self, entry: Entry, point: Point, result: Scalar, instance: Instance) -> None:
-        """Put a result into memory, and note its history in its instance. In memory, a result of a
-        `ready` equation has depth and steps 0, for its readers; its instance keeps those that were
-        counted, and `Execution.instances` leaves it out. A written entry is never an empty sum.
+        """Put a result into memory; `instance` notes depth, steps and token. In memory a result of
+        a `ready` equation has depth and steps 0, for its readers; the instance keeps the counted
+        ones, and `Execution.instances` omits the instance. A written entry is never an empty sum.
         OracleError if the entry lies outside its array or is defined already."""
         array, where = entry
         if not self.places.inside(array, where):
@@ -315,7 +315,7 @@ class Interpreter:
         name = self._identity(ref)
 
         def step(point: Point, instance: Instance) -> Scalar:
-            """The selected entry, with the history of all entries that it might have been."""
+            """The selected value; depth and token are the greatest of all possible entries."""
             chosen = [position(point, instance) for position in read_positions]
             where = tuple([int(scalar.value) for scalar in chosen])
             noted = instance.gathering()
@@ -409,7 +409,7 @@ class Interpreter:
 
 def _constant(interpreter: Interpreter, node: Constant) -> Step:
     """The compiled constant, or value of an index expression (i - j in x[j]*(i - j)): a function of
-    a point (values of indices) that gives a scalar without history."""
+    a point (values of indices) that gives a scalar of depth 0, of no token."""
     if node.base.variables:
         return placed(interpreter.places.value(node.base))
     constant = Scalar(interpreter.constant(node))
@@ -422,9 +422,9 @@ def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Interpreter, Binary
 
 def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
     """The compiled sum or maximum: a function of a point. Terms that are empty sums are left out; a
-    sum of no other terms is the empty sum (0 at depth 0), and a maximum of none an OracleError. In
-    a scatter the values of an index array decide which terms are empty: the depth counts them all,
-    so that it does not depend on values, and the additions count the others."""
+    sum without other terms is the empty sum (0 at depth 0), a maximum without them raises
+    OracleError. In a scatter an index array's values decide which terms are empty: the depth counts
+    empty terms too, so that no value changes the depth; the additions leave empty terms out."""
     body, points = interpreter.step(node.body), interpreter.places.visited(node.over)
     kind, scatters = node.kind, node.scatters
     spared = interpreter.accounting == "strict" and not scatters
@@ -461,9 +461,9 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
 
 def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
     """The compiled bracket, a function of a point: the body where the relation (left > right, left
-    = right) holds, else the alternative, or an empty sum without one. With indices `first`, such as
-    those of a maximum whose first largest term gets the gradient, it holds at the first of their
-    points at which the relation holds, which is found by trying the points in order, at no cost."""
+    = right) holds, else the alternative, or an empty sum without an alternative. With indices
+    `first` (of a maximum whose first largest term gets the gradient) the body is taken only at the
+    first of these indices' points at which the relation holds, found by trials at no cost."""
     body, left, right = (interpreter.step(part) for part in (node.body, node.left, node.right))
     otherwise = None if node.otherwise is None else interpreter.step(node.otherwise)
     related = {">": operator.gt, "=": operator.eq}[node.relation]
@@ -480,7 +480,7 @@ def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
         return next(p for p in points(around) if [p[a] for a in atoms] == here or holds(p)) == point
 
     def step(point: Point, instance: Instance) -> Scalar:
-        """The chosen value; its history is that of all parts, which are all computed."""
+        """The chosen value, as deep as the deepest of all parts: every part is computed."""
         every = [part(point, instance) for part in (body, left, right)]
         there, one, two = every
         chosen = bool(related(one.value, two.value)) and is_first(point)
