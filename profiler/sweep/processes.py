@@ -109,15 +109,15 @@ class Child:
     def __init__(self, device: Device, asked: Mapping[str, Any]) -> None:
         self.device, self.asked = device, asked
         self.environment: Mapping[str, Any] = {}
-        self.leaving = False
+        self.leaving = False  # the device refuses every call: `measure` starts a new process
         self._start()
 
     def _start(self) -> None:
         self.process = Process("profiler.sweep.child", self.device.variables)
 
     def begin(self) -> None:
-        """Wait until the process is ready, and keep its environment. Raises MeasureError: it
-        ended."""
+        """Tell the process what to measure with, wait until it is ready, and keep its environment.
+        Raises MeasureError: the process ended."""
         try:
             self.process.say(self.asked)
             self.environment = self.process.hear()["ready"]

@@ -136,15 +136,15 @@ class Actor:
     def __init__(self, ray: Any, options: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         self.ray, self.options, self.asked = ray, options, asked
         self.environment: Mapping[str, Any] = {}
-        self.leaving = False
+        self.leaving = False  # the device refuses every call: `measure` starts a new actor
         self._start()
 
     def _start(self) -> None:
         self.actor = self.ray.remote(Measuring).options(**self.options).remote(self.asked)
 
     def begin(self) -> None:
-        """Wait until the cluster has scheduled the actor and it is ready. Raises MeasureError: it
-        did not start."""
+        """Wait until the cluster has scheduled the actor and the actor is ready, and keep its
+        environment. Raises MeasureError: the actor did not start."""
         try:
             self.environment = self.ray.get(self.actor.environment.remote())
         except self.ray.exceptions.RayError as error:

@@ -91,7 +91,7 @@ class Results:
 
     def _take(self, record: Measurement) -> None:
         """Note the state of a record's point: `MEASURED`, which is never replaced, or the kind of
-        its last failure. A record of a comparison in turns is of no point."""
+        its last failure. A record of a comparison in turns belongs to no point."""
         if in_turns(record):
             return
         key = key_of(record)
@@ -137,11 +137,9 @@ class Results:
         return "; ".join(environment_differences(self.environment or {}, environment))
 
     def accept(self, environment: Mapping[str, Any]) -> None:
-        """Raise StoreError if the file has records of another environment, unless `mixed` allows
-        it.
-
-        In a file without records the first environment becomes the file's.
-        """
+        """Raise StoreError if the environment of a worker that begins differs from the file's
+        environment, unless `mixed` allows differences. A file without records gets the environment
+        of the first worker."""
         with self._lock:
             if self.environment is None:
                 self.environment = environment
@@ -158,8 +156,8 @@ class Results:
         return Counter(self.state[key] for key in keys if key in self.state)
 
     def by_others(self, blocks: Iterable[Block], command: str) -> Counter[str]:
-        """A dict: command line -> the number of a plan's points that it measured, for the command
-        lines that differ from `command` in --seconds."""
+        """A dict: command line -> the number of a plan's points measured by this command line, for
+        the command lines that differ from `command` in --seconds."""
         keys = (point.key for block in blocks for point in block.points)
         by = Counter(self.commands[key] for key in keys if self.state.get(key) == MEASURED)
         own = manner(command)
