@@ -43,7 +43,7 @@ class Curves:
     Args:
         fixed: the other sizes that the figure of a candidate depends on, with their values, as far
             as the candidates agree.
-        own: candidate -> those of these sizes in which candidates differ, with their values.
+        own: candidate -> letter -> value, of the other sizes in which candidates differ.
         unmarked: why there are no break-evens; "" where they are derived.
     """
 
@@ -130,9 +130,9 @@ def winners(rows: Mapping[int, Crossover], across: str, sizes: Sequence[int] = (
 
 
 def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list[int]:
-    """The powers of two on an axis: 16 to 65,536 for a length, 1 to 4,096 for another size, as far
-    as they fit a candidate, and so much further that each of `break_evens` below `FAR` (sizes at
-    which another candidate becomes the least) lies inside: up to 262,144 for one at 100,000.
+    """The powers of two on an axis at which a candidate exists: 16 to 65,536 for a length, 1 to
+    4,096 for another size. The axis is extended to hold each of `break_evens` below `FAR` (sizes at
+    which another candidate becomes the least): to 262,144 for a break-even at 100,000.
 
     Raises:
         SizeError: no power of two fits.
@@ -151,12 +151,12 @@ def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list
 def _other_sizes(
     found: Sequence[Crossover], apart: Sequence[str], board: object | None = None
 ) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
-    """The sizes other than those in `apart` that the figure of a candidate depends on, as two maps:
-    letter -> value, if the candidates agree; and candidate -> letter -> value, if they differ."""
+    """(letter -> value, candidate -> letter -> value) of the sizes that figures depend on, without
+    the axes' letters `apart`: first each size with one value for all candidates, then the rest."""
     own: dict[str, dict[str, int]] = {}
     for asked, one in ((each, one) for each in found for one in each.candidates):
         used: frozenset[str] = frozenset()
-        for first in one.line.values[:1]:  # the first size that fits, if one does
+        for first in one.line.values[:1]:  # the first size at which the candidate exists, if any
             at = one.line.sizes(first)
             case = Case(one.about, at, symbolic=False, dtypes=asked.dtypes, board=board)
             used = case.sizes_of(asked.figure).difference(apart)
@@ -173,8 +173,8 @@ def _other_sizes(
 
 
 def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object | None) -> Curve:
-    """The values of a candidate at those of `sizes` that fit; for each other size, and where there
-    is no answer, the reason."""
+    """The figure of a candidate at each of `sizes` at which the candidate exists and has an answer;
+    for every other size the reason why the figure is missing."""
     case = Case(one.about, symbolic=False, dtypes=found.dtypes, board=board)
     values: dict[int, float] = {}
     reasons: dict[int, str] = {}

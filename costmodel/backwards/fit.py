@@ -12,12 +12,12 @@ from costmodel.symbolic.sizes import LARGEST
 
 def largest_context(held: Holding, most: int, batch: int) -> int:
     """The largest context, in tokens of a sequence, such that at this context and every shorter one
-    the weights and the states of `batch` sequences take at most `most` bytes; 0 if none fits. A
-    model that gives its longest context has none beyond it. `held`: the bytes of the weights, and
-    of the states of a sequence as a formula in its tokens t.
+    the weights and the states of `batch` sequences take at most `most` bytes; 0 if no context fits.
+    The answer is at most the model's own longest context, if the model has one. `held`: the bytes
+    of the weights, and the bytes of one sequence's states as a formula in the context t.
 
     Raises:
-        Unsupported: the ranges are not derived.
+        Unsupported: the formula in t cannot be solved for the contexts that fit.
     """
     room = Exact.of(Poly.of(most - held.weights))
     over = Quantity((held.each * batch - room,))

@@ -77,7 +77,7 @@ def training(
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """A page on training: forward and backward of every mixer, by the equations and as traced."""
+    """A page on training: forward and backward of mixers, by equations and by traced modules."""
     from costmodel.report.mixer_table import selection
     from profiler.tracing.training_page import document
 

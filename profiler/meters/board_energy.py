@@ -214,12 +214,11 @@ def energies_in_turn(
     pause: Callable[[float], None] = time.sleep,
 ) -> PairedEnergy | Unavailable:
     """Measure joules per call of several candidates whose trials take turns, so that drift cancels
-    in ratios; Unavailable with the reason.
-
-    All candidates stay in the device's memory for the whole measurement.
+    in ratios; Unavailable with the reason. All candidates stay in the device's memory throughout.
 
     Args:
         calls: name of a candidate -> its call, and the reset before every call, or None.
+        limits: how long and how often to measure, and which deviations get no label.
         force: measure, and label the result, even if other processes use the board.
         pause: lets the device idle for a number of seconds.
     """

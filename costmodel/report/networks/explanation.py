@@ -46,8 +46,8 @@ class NetworkExplanation:
     counting: Counting
 
     def parts(self) -> Iterator[Part]:
-        """Yield the document's parts: title, description and source; the blocks in words; then for
-        each phase tables of the costs by block and by part, and the network's answers."""
+        """Yield the document's parts: title, description, source, sizes; the blocks and parameters
+        in words; for each phase tables of costs by block and by part, and its other figures."""
         net = self.network
         yield Heading(f"{heading_of(net)}, block by block", 1)
         yield Paragraph((f"{described(net.described)}.",))
@@ -62,7 +62,7 @@ class NetworkExplanation:
             yield self._in_words(group)
         for phase in dict.fromkeys(("training", *self.phases)):
             sheet = self._sheet(phase)
-            if phase == "training":
+            if phase == "training":  # the number of parameters, whichever phases are asked for
                 yield from self._told(sheet, "introduction")
             if phase not in self.phases:
                 continue
