@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 class CostRow(Mapping[str, Any]):
     """One row of a table: the name of a column -> its value.
 
-    A count is an int, a ratio a Fraction where it is no int, a formula a sympy expression, and a
-    value that does not exist None. `reasons` says why, by the name of the column; it also says of
-    a number that was found by search why no formula is derived.
+    A count is an int, a ratio an int or a Fraction, a formula a sympy expression, and a missing
+    value None. `reasons`: name of a column -> why the value is missing or, of a number found by
+    search, why no formula is derived.
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
@@ -97,7 +97,7 @@ class CostTable(Sequence[CostRow]):
         return len(self._rows)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a data frame with exact values; the last column holds the reasons.
+        """The rows as a data frame with exact values; the last column says why values are missing.
 
         Whole numbers are int64, with missing values Int64 (`pandas.NA`), and Python integers
         (dtype object) where one is beyond int64. Fractions and formulas are objects, with None

@@ -268,11 +268,11 @@ def is_called(mixer: Mixer, base: str) -> bool:
 
 def stands_for(mixer: Mixer, name: str) -> tuple[tuple[str, ...], dict[str, int]]:
     """(options, sizes) of the mixer that a typed name means; a variant's own name brings options
-    and sizes, to which those typed behind it are added: `mqa+bias` is grouped{g=1} with a bias,
+    and sizes, to which further typed ones are added: `mqa+bias` is grouped{g=1} with a bias,
     (("grouped", "bias"), {"g": 1}).
 
     Raises:
-        UnknownMixer: an option, or a size in braces, that the name of the variant has already.
+        UnknownMixer: a typed option or size that the variant's own name stands for already.
     """
     (base, options), sizes = split(name), braces(name)
     text = mixer.variants.get(base, mixer.name)
@@ -296,7 +296,7 @@ def variant(
     function; for a mixer at the top level of the module, the module is run again.
 
     Raises:
-        UnknownMixer: the mixer lacks an option or a size; the message lists what it has.
+        UnknownMixer: the mixer lacks an option or a size; the message lists the mixer's own.
     """
     family = next(
         (v for v in vars(module).values() if isinstance(v, Family) and v.plain is mixer), None
@@ -348,7 +348,7 @@ def sized(plain: Mixer, sizes: Mapping[str, int], write: Callable[[], Mixer]) ->
 
 
 def ordered_sizes(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes in braces behind a mixer's name, checked and in the order of its letters.
+    """The sizes in braces behind a name ({g=8,n=32}), checked, in the order of the mixer's letters.
 
     Raises:
         UnknownMixer: a size that the mixer lacks, or the length, position or batch of the input.

@@ -105,8 +105,8 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
 
     Raises:
         EquationError: an operand that is no array entry; another number of indices; an index over a
-            union or that the operand does not name; a length that is neither a size nor a whole
-            number of 1 or more.
+            union of ranges, or that the operand does not name; a length that is neither a size nor
+            a whole number of 1 or more.
     """
     if not isinstance(body, Ref):
         raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
@@ -163,8 +163,8 @@ def _select(kind: str, body: Ref, over: Index) -> Node:
     """The node of a selection (`kind`: argmax, top-k or sort) of entries along one index `over`.
 
     Raises:
-        EquationError: an operand that is no array entry; several indices, an index over a union, or
-            an index that the operand does not name.
+        EquationError: an operand that is no array entry, as x[j] is; several indices, an index over
+            a union of ranges, or an index that the operand does not name.
     """
     if not isinstance(body, Ref):
         raise EquationError(f"{kind} takes an array entry: define its operand as an array first")

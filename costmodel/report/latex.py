@@ -204,8 +204,8 @@ class Latex(Typeset):
         return _long(made, caption, label, own)
 
     def _tell_misfit(self, table: Table, instead: str, fitting: int) -> None:
-        """Tell the user that a table does not fit the asked width: what it is `instead`, and how
-        many of its first columns fit."""
+        """Tell the user that a table does not fit the asked width: what the table is `instead`, and
+        how many of its first columns fit."""
         which = f" of phase {table.slug}" if self.several and table.slug else ""
         names = ",".join(column.name for column in table.columns[:fitting])
         helps = f"its first {fitting} columns fit: --columns {names}"
@@ -379,8 +379,8 @@ class _Layout:
         return words / self.room + sum(map(self._lines, self.panels))
 
     def fits(self, caption: str, own: Sequence[str]) -> bool:
-        """Whether the table, with a caption and the paragraphs `own` below, fits one page, and each
-        column that cannot be broken into lines the width."""
+        """Whether the table, with a caption and the paragraphs `own` below, fits one page, and its
+        columns fit the page's width if those that LaTeX may break are made narrow (`SHORT`)."""
         least = [
             min(width, SHORT + GAP) if self.table.columns[k].names or self.breaks(k) else width
             for k, width in enumerate(self.widths)
@@ -459,9 +459,9 @@ class _Layout:
 
     @cached_property
     def widths(self) -> list[int]:
-        """The least width of each column in characters, its gap included; columns whose cells may
-        be broken into lines need no more than a line of `LINE` (names) or `line` (words)
-        characters."""
+        """The least width of each column in characters, its gap included: that of the longest cell,
+        if LaTeX may break the cells at most `LINE` (names) or `line` (words, formulas), and at
+        least that of the longest line of the heading."""
         widths = []
         for k, column in enumerate(self.table.columns):
             widest = self.natural[k]

@@ -182,8 +182,8 @@ class Row(Case):
 
     @cached_property
     def blocked(self) -> str | None:
-        """The reason why only figures with `Figure.always` exist, or, of malformed equations, none;
-        None if all figures may exist."""
+        """The reason why no figure exists (malformed equations) or only figures with
+        `Figure.always` do; None if all figures may exist."""
         return self.malformed or super().blocked
 
     def answer(self, figure: Figure) -> Answer:
@@ -394,8 +394,8 @@ def _derive_ahead(rows: Sequence[Row], request: Request) -> None:
 
 
 def _values(rows: Sequence[Row], request: Request) -> list[Value]:
-    """The values of rows, in the columns that each row has in a table of its own: asked in another
-    process, they fill the cache on disk."""
+    """The values of rows, in the columns that each row has in a table of its own. In another
+    process, asking for the values fills the cache on disk."""
     return [row.value(name) for row in rows for name in _columns([row], row.phase, request)]
 
 
@@ -516,8 +516,8 @@ def varying(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _sorted(rows: Sequence[Row], request: Request) -> list[Row]:
-    """The rows sorted by the column `request.sort`; rows without a value come last. TableError if
-    a value is a formula."""
+    """The rows sorted by the column `request.sort`, descending for "-total"; rows without a value
+    come last. TableError if a value is a formula."""
     assert request.sort is not None
     name, down = column_name(request.sort.removeprefix("-")), request.sort.startswith("-")
     keyed = [(row, _comparable(row.value(name))) for row in rows]

@@ -306,9 +306,9 @@ def _repeats(array: Numbers) -> bool:
 
 
 def _held(expected: Values, parts: Sequence[Part], recorder: Recorder) -> dict[str, bool | None]:
-    """Array -> whether a recorded tensor holds it as a whole, each value at its place: the zeros
-    and ones of a saturated softmax have their values in any call. None if no tensor does, and none
-    of its size holds other numbers than the equations' arrays; {} in low precision."""
+    """Array -> whether a recorded tensor holds the whole array, each value at its place: the zeros
+    and ones of a saturated softmax have their values in any call. None if no tensor holds the array
+    and each tensor of its size holds another array of the equations; {} in low precision."""
     if not recorder.exact:
         return {}
     wanted = {name: np.asarray(expected[name][where]) for name, where, _ in parts}
@@ -385,9 +385,9 @@ class Other:
         return found if not self.token else _part(found, self.tokens, self.token)
 
     def replaced(self, name: str, recorder: Recorder) -> Iterator[Numbers]:
-        """Yield the array `name` with the values of each recorded tensor that may stand in its
-        place: in place of the whole array or, of a step, of the rows up to its token or of its
-        token's row, with axes in any order. Each is yielded once, the right array never."""
+        """Yield copies of the array `name` with the values of one recorded tensor, axes in any
+        order, in place of all entries or, of a step, also of the entries of its token, or of all
+        tokens up to this token. No copy comes twice, and none equals the right array."""
         right, tried = self.right[name], set()
         boxes: list[tuple[slice, ...]] = [tuple(slice(0, n) for n in right.shape)]
         if self.token:
@@ -435,12 +435,11 @@ def _changed(form: Form, first: str, recorder: Recorder, other: Other) -> dict[s
 def _explaining(
     form: Form, first: str, operands: Sequence[str], recorder: Recorder, other: Other, held: Values
 ) -> Values:
-    """The one or two of the `operands` of the missing array `first` whose change explains it, with
-    the changed values; {} if there are none: with recorded tensors in the operands' places, the
-    equations give values of `first`, or of a later array that reads `first`, that the call has.
-    `held` are the changes found before. Of several changes, the one that leaves the fewest arrays
-    missing is taken. Two arrays are changed together only to tensors that are none of the
-    equations' arrays, `PAIRS` times at most."""
+    """One or two of the `operands` of the missing array `first` -> the operand with values of
+    a recorded tensor, so that the equations give values that the call has: of `first`, or of a
+    later array that reads `first`; {} if there are none. `held` are the changes found before. Of
+    several changes, the one that leaves the fewest arrays missing is taken. Two arrays are changed
+    together only to tensors that are none of the equations' arrays, `PAIRS` times at most."""
     reads = sources(form.equations)
     usual = other.compared(held)
     before = ascending(usual.values())

@@ -86,8 +86,8 @@ def missing(m: Measurement, name: str) -> Missing:
 
 
 def _of_latency(words: Callable[[Reading], Cell]) -> Callable[[Measurement], Cell]:
-    """Return the function from a measurement to the cell `words(latency)`, or to why it has no
-    latency."""
+    """Return the function from a measurement to a cell: `words(latency)`, or the reason why the
+    measurement has no latency."""
 
     def cell(m: Measurement) -> Cell:
         latency = m.readings.get("latency")
@@ -126,7 +126,7 @@ def _traced(m: Measurement) -> Cell:
 
 
 def _peer(m: Measurement, name: str) -> Cell:
-    """The number of operations that another counter (torch, fvcore) prints; or why it has none."""
+    """The number of operations by torch's or fvcore's counter, or why the number is missing."""
     peer = m.counts["peers"].get(name)
     if peer is None:
         return Missing(m.reasons.get(f"peer {name}", f"{name} was not asked"))
