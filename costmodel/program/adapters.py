@@ -59,8 +59,8 @@ class _Adapting:
         self.arrays = dict(form.arrays)
 
     def form(self) -> Form:
-        """The form with adapters: the author's equations, in each of which the linear maps have
-        what an adapter adds, and the equations of the rows times A."""
+        """The form with adapters: the author's equations, with x A B added to each linear map x W,
+        and the equations of the arrays x A."""
         for equation in self.old.equations:
             value = rewrite(equation.value, partial(self._beside, equation))
             self.equations.append(replace(equation, value=value))
@@ -96,9 +96,9 @@ class _Adapting:
         return Add(node, Reduce("sum", added, (self.p,)))
 
     def _parameter(self, name: str, inner: Sequence[int], shape: tuple[Poly, ...]) -> Array:
-        """A parameter of an adapter, under a name that no array of the mixer has. Weights that are
-        read both ways, x W and y W^T, have an adapter for each: `inner` are the axes of the weights
-        that are summed."""
+        """The parameter `name` of an adapter, declared at the first call, with primes behind a name
+        that an array of the mixer has. `inner`: the summed axes of the weights W, so that x W and y
+        W^T have an adapter each."""
         if (key := (name, tuple(inner))) not in self.own:
             while name in self.made.arrays:
                 name += "'"
@@ -106,7 +106,7 @@ class _Adapting:
         return self.own[key]
 
     def _array(self, name: str, shape: tuple[Poly, ...]) -> Array:
-        """An array of the form, under a name of its own."""
+        """A new array of the form, with primes behind a `name` that the form already has."""
         while name in self.arrays:
             name += "'"
         self.arrays[name] = Array(name, "intermediate", shape, self.made)

@@ -61,8 +61,8 @@ def values(letter: str, text: str) -> tuple[int, ...]:
 
 def _range(letter: str, part: str) -> Iterator[int]:
     """Yield the numbers of one part of a typed list: `first:last`, `first:last:step`,
-    `first:last:xfactor`, or one number. Raises SizeError: text of another kind, first > last, a
-    step below 1 or a factor below 2."""
+    `first:last:xfactor`, or one number. Raises SizeError: text of another kind, first > last, first
+    or step below 1, a factor below 2, or a `last` that is too large for a size."""
     ends = part.split(":")
     if len(ends) == 1:
         yield _whole(letter, part)
@@ -214,7 +214,7 @@ def combinations(
 
     Raises:
         SizeError: more than `MOST` combinations, a size without value and default, or a size that
-            is tied to a letter outside `letters`.
+            is tied to a letter outside `letters`, to itself or to a tied size.
     """
     own = {} if mixer is None else {letter: (value,) for letter, value in mixer.given.items()}
     given = {**given, **own}
@@ -248,8 +248,8 @@ def combinations(
 
 def refuse_unknown(given: Collection[str], mixers: Sequence[Mixer]) -> None:
     """Raise SizeError for a letter that is neither a size that mixers share (`LETTERS`, without
-    those of whole networks) nor a size of one of the mixers, and for one that none of the mixers
-    reads since braces say it."""
+    those of whole networks) nor a size of one of the mixers; and for a letter that every mixer with
+    this letter has in braces (`refuse_in_braces`)."""
     shared = {x for x, size in LETTERS.items() if not size.networks}
     own = {letter for mixer in mixers for letter in mixer.letters}
     for letter in given:
@@ -259,8 +259,8 @@ def refuse_unknown(given: Collection[str], mixers: Sequence[Mixer]) -> None:
 
 
 def no_size(letter: str, sizes: Iterable[str]) -> str:
-    """The sentence that a letter is a size of none of the mixers of a command, whose `sizes` it
-    names."""
+    """The sentence that no mixer of a command has the size `letter`; it lists the `sizes` that the
+    mixers have."""
     return (
         f"size {letter} is a size of none of these mixers: expected one of "
         f"{', '.join(sorted(sizes))}"
@@ -320,7 +320,7 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
 def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None:
     """Check that sizes fit a mixer, or one of its forms: every extent is whole, every quantity of
     `Mixer.powers_of_two` is a power of two, and no size exceeds its bound (`Mixer.bounded_sizes`).
-    An extent with a letter that `sizes` lacks is not checked.
+    An extent, quantity or bound with a letter that `sizes` lacks is not checked.
 
     Raises:
         SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8.
@@ -416,7 +416,7 @@ def fitting(
 
 
 def _is_whole(extent: Poly) -> bool:
-    """Whether a polynomial is whole at all sizes, as it has no denominator."""
+    """Whether a polynomial is whole at all sizes: it has no fraction and divides by no size."""
     powers = (power for monomial in extent.terms for _, power in monomial)
     return all(isinstance(x, int) for x in extent.terms.values()) and all(x > 0 for x in powers)
 

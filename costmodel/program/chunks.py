@@ -59,9 +59,9 @@ def without_strides(system: System) -> System:
 
 @cache
 def token_by_token(system: System) -> System:
-    """The system for questions about one token: each row axis with a reference at a position
-    (q-1)*C + e (chunk q, place e) is split in two, of inputs too. If one of these axes cannot be
-    split, the system is returned unchanged."""
+    """The system for questions about one token: each row axis (an axis as long as the sequence, of
+    inputs too) with a reference at a position (q-1)*C + e (chunk q, place e) is split in two. If
+    one of these axes cannot be split, the system is returned unchanged."""
     length, found = system.inputs[0].shape[0], system
 
     def of_rows(row_axis: _RowAxis) -> bool:
@@ -98,8 +98,8 @@ def _with_split_axes(
     system: System, arrays: Sequence[Array], wanted: Callable[[_RowAxis], bool]
 ) -> System:
     """The system with one axis of each of these arrays split in two: the first axis that some
-    reference numbers by chunk and place, that can be split, and that `wanted` (a function of the
-    array and the axis) accepts. An array without such an axis stays."""
+    reference numbers by chunk and place, that can be split, and for which `wanted` is True. An
+    array without such an axis stays."""
     flat = frozenset[tuple[Array, int]]().union(*map(_axes_by_chunk, system.equations))
     for array in arrays:
         for axis in range(len(array.shape)):
@@ -299,9 +299,9 @@ def with_chunks(equation: Equation) -> Equation:
 
 
 def at_each_remainder(equation: Equation) -> list[Equation]:
-    """The equation; if floor((a*q + b)/C) occurs for a free index q and numbers a > 1 and C, an
-    equation for each remainder of q modulo C, in which that is affine: for floor((3*q - 1)/5), one
-    with q = 5*(s - 1) + p for each p in 1..5."""
+    """The equation alone; or, if floor((a*q + b)/C) with a number C occurs and is not the chunk
+    number of the free index q, an equation for each remainder of q modulo C, in which the quotient
+    is affine: for floor((3*q - 1)/5), one with q = 5*(s - 1) + p for each p in 1..5."""
     for atom in _functions(equation):
         index = next((i for i in equation.indices if {i.atom} == Poly.atom(atom).variables), None)
         if chunk_of(atom) or atom.function != "floor_div" or index is None:

@@ -234,7 +234,7 @@ def parted(rewrites: Sequence[str]) -> tuple[tuple[str, ...], Backward]:
 
 @dataclass(frozen=True)
 class Convention:
-    """One accounting with any rewrites, or one peer alone."""
+    """One accounting with any rewrites (and options of a backward pass), or one peer alone."""
 
     accounting: str = "strict"
     rewrites: tuple[str, ...] = ()
@@ -378,14 +378,13 @@ def computes_masked(rewrites: Iterable[str]) -> bool:
 
 
 def of_sequences(name: str) -> bool:
-    """Whether a rewrite concerns sums over whole sequences, which a step for one new token does not
-    execute."""
+    """Whether a rewrite concerns sums over whole sequences, which a new token does not execute."""
     return name in OF_SEQUENCES or computes_masked([name]) or rows_of_block(name, ONLINE) > 0
 
 
 def in_order(rewrites: Iterable[str]) -> tuple[str, ...]:
     """The rewrites, each once, in the order of `REWRITES`; `dense=16` stands first, as `dense`
-    does, and `online=16` after it."""
+    does, and `online=16` after `dense`."""
     places = {name: place for place, name in enumerate(REWRITES)}
     keys = {name: places[DENSE] + 0.5 for name in rewrites if rows_of_block(name, ONLINE)}
     return tuple(sorted({*rewrites}, key=lambda name: {**places, **keys}.get(name, -1)))

@@ -66,7 +66,7 @@ class Read:
 
 @cache
 def reads(equation: Equation) -> tuple[Read, ...]:
-    """Every reference on the right-hand side of an equation."""
+    """Every reference on the right-hand side of an equation, those to index arrays included."""
     return tuple(Read(ref, over) for ref, over in refs(equation.value))
 
 
@@ -92,9 +92,9 @@ def unproven_inside(equation: Equation, read: Read) -> Constraints:
 
 @cache
 def holes(system: System, array: Array) -> Sequence[Constraints]:
-    """The entries inside an array that some reference reads although no equation defines them, as
-    regions of its axes; the sequence is taken to be endless, as no token sees its end. Only `dense`
-    and `zero-state` bring such reads (`System.beyond`): the entries are zeros, of token 0.
+    """Regions, on an array's axes, of entries that no equation defines, if some reference reads one
+    of the entries; the sequence is taken to be endless, as no token sees its end. Only `dense` and
+    `zero-state` bring such reads (`System.beyond`): the entries are zeros, of token 0.
 
     Raises:
         Unsupported: entries that are defined or read lie at a stride.
@@ -126,8 +126,7 @@ def _reached(equation: Equation, read: Read) -> Constraints | None:
 
 
 def bounded_by(index: Index, bound: Poly) -> Poly:
-    """The bound of an index in a constraint: l for the constraint l - i >= 0, and 1 for i - 1 >=
-    0."""
+    """The bound of an index in a constraint `bound` >= 0: l for l - i >= 0, 1 for i - 1 >= 0."""
     atom = Poly.atom(index.atom)
     return bound + atom if bound.coefficient(index.atom) == -1 else atom - bound
 
@@ -166,9 +165,9 @@ def latest(
         arrays: array -> its token in the axes of the array; other arrays have token 0.
         length: the letters of the sizes in the length of the sequence.
         system: tells which positions a gather may select.
-        zeros: whether a read outside of an array, or of an entry of the array that no equation
-            defines, counts as token 1 (`SOMETHING`), else as 0: such zeros surround the rows of
-            each sequence, so that work on them is work per sequence.
+        zeros: whether a read outside of one of `arrays`, or of an entry that no equation defines,
+            counts as token 1 (`SOMETHING`), else as 0: such zeros surround the rows of each
+            sequence, so that work on them is work per sequence.
         passing: which references count; all by default.
 
     Raises:
@@ -276,7 +275,8 @@ def _maximised(
         length: the sizes in the length of the sequence.
 
     Raises:
-        Unsupported: the sign of the index's coefficient is unknown, or a bound is a multiple of it.
+        Unsupported: the coefficient's sign is unknown, or a constraint bounds a multiple of the
+            index.
     """
     slope = token.coefficient(index.atom)
     if not slope.terms:
@@ -419,8 +419,8 @@ def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints
 
 def after_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
     """The disjoint parts of a domain in which the maximum of `terms` (each a token under
-    conditions) exceeds `token`: of rows i in 1..l with token i, the rows t + 1..l; for token 0 what
-    depends on an input."""
+    conditions) exceeds `token`: of rows i in 1..l with token i, the rows t + 1..l; for token 0, the
+    points that depend on an input."""
     found = []
     for k, term in enumerate(terms):  # a point belongs to the first term that exceeds the token
         part = domain | term.over(token)

@@ -70,8 +70,8 @@ class Dtypes:
 
     def of(self, subject: Mapping[str, str]) -> Dtypes:
         """These types, with the types of a mixer or network (`Mixer.dtypes`) where a user names
-        none: of activations, then of the state; else fp32. A type of activations or weights names
-        that of quantised weights too."""
+        none: of activations, then of the state; else fp32. The weights stay quantised only if a
+        user names no type of activations and none of weights."""
         named = self.activations or self.weights
         return replace(
             self,

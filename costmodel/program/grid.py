@@ -93,7 +93,7 @@ def _at_row(
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The points of nested ranges at given sizes: a grid with one axis per index, outer first."""
+    """The points of nested ranges at sizes `known`: a grid with one axis per index, outer first."""
 
     indices: tuple[Index, ...]
     known: Sizes
@@ -122,12 +122,12 @@ class Points:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """The extents of the grid, the bounding box of all ranges."""
+        """The extents of the grid, a box around the ranges of all indices."""
         ends = map(self.extent, self.indices)
         return tuple(max(0, high - low + 1) for low, high in ends)
 
     def extent(self, index: Index) -> tuple[int, int]:
-        """The smallest and the largest value of an index over all values of outer indices."""
+        """(low, high) around all values of an index; one with several bounds may reach neither."""
         if index not in self._ends:
             low = max([self._extreme(bound, -1) for bound in index.lower])
             self._ends[index] = low, min([self._extreme(bound, 1) for bound in index.upper])
@@ -306,8 +306,8 @@ class Grid:
         return Grid(points(self.points.indices + over, self.points.known), self.known)
 
     def put(self, equation: Equation, values: Values) -> None:
-        """Write the values at all points to the entries that the equation defines; `values` is
-        broadcastable to the grid. EquationError if an entry lies outside its array."""
+        """Write the values at points inside all ranges to the entries that the equation defines;
+        `values` is broadcastable to the grid. EquationError if an entry lies outside its array."""
         import numpy as np
 
         at, target = self.points, self.known[equation.name]

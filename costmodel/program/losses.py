@@ -114,7 +114,7 @@ BY_NAME: Mapping[str, Loss] = {
 
 LOSS = "loss"
 SYMBOL = r"\mathcal{L}"
-"""The LaTeX symbol of a loss."""
+"""The `how` of the origin of a loss's arrays, and the LaTeX symbol of a loss."""
 
 
 @cache

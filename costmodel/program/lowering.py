@@ -72,6 +72,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     Raises:
         ValueError: an unknown rewrite, or two scales; the message lists the possible names.
         EquationError: a composite inside an expression, or the chunk number of a reduction index.
+        Unsupported: a row's number of blocks (`online=ROWS`) has no formula.
     """
     for name in rewrites:
         if name not in REWRITES:
@@ -96,9 +97,9 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
 
 @cache
 def effective(form: Form) -> frozenset[str]:
-    """The rewrites of a forward pass that change an equation of a form, `zero-state` also where it
-    changes one after `dense`; none for malformed equations. A claim that disagrees is tried under
-    these rewrites alone."""
+    """The rewrites of a forward pass that may change an equation of a form, `zero-state` also where
+    it changes one after `dense`; none if the form is not lowered. Paddings and numbers of ROWS are
+    not tried. A claim that disagrees is tried under these rewrites alone."""
     found = frozenset[str]().union(*map(_rewrites_read, form.equations)) - {SCALES[0]}
     of_systems: list[tuple[str, ...]] = [
         ("dense",), ("zero-state",), ("dense", "zero-state"), ("repeated-rows",), ("unread-rows",),
@@ -119,7 +120,7 @@ def _one_by_one(
     """The system of these equations of a form, one equation per range of a union, and with separate
     axes for chunk and place. `masked`, the rewrite `dense` or `dense=ROWS` or "", says how far
     every causal upper bound and every window is widened; `keys` is the number of keys in a block of
-    a softmax, or 0; with `from_zero` their sums start from 0."""
+    a softmax, or 0; with `from_zero` its sums start from 0."""
     system = wide = System(form.mixer, form.name, equations)
     if masked:
         wide = _dense(system) if masked == DENSE else _in_blocks(system, rows_of_block(masked))
@@ -149,8 +150,8 @@ def _rewrites_read(equation: Equation) -> frozenset[str]:
 def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Sequence[Equation]:
     """The equations that an equation stands for: its composite (an operation of several steps, such
     as softmax) expanded, its scores scaled, its chunk numbers of rows replaced by indices.
-    `rewrites` are those in `_rewrites_read`; `place` is that of the equation, which comparisons of
-    equations leave out.
+    `rewrites`: those in `_rewrites_read`; `place`: the equation's file and line, so that the cache
+    keeps equal equations at different lines apart.
 
     Raises:
         EquationError: a composite inside an expression that must be a whole right-hand side, or the
@@ -178,9 +179,9 @@ def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Se
 
 
 def _by_each_head(form: Form) -> Sequence[Equation]:
-    """The equations of a form, in which an array of norms or scaled rows of g groups, which
-    equations of n heads alone read, has an axis more, of the n/g heads of its group: Q[j, i, p]
-    that S[j, o, i] reads, j in 1..g and o in 1..n/g, becomes Q'[j, i, p, o]."""
+    """The equations of a form under `repeated-rows`: an array of norms or scaled rows of g groups
+    that every reader reads once per head gets one more axis, the n/g heads of a group. Q[j, i, p],
+    which S[j, o, i] reads, j in 1..g and o in 1..n/g, becomes Q'[j, i, p, o]."""
     equations, waiting = [*form.equations], True
     while waiting:
         waiting = False
@@ -234,10 +235,10 @@ def _head_beside(equation: Equation, ref: Ref) -> Index | None:
 
 
 def _with_scaled_sides(equation: Equation, *, each: bool) -> Iterator[Equation]:
-    """Yield, for scores that are a scaled (sum of) products of two entries, the copies of both
-    arrays times the root of the scale, and the equation over the copies, Z[i, j] = sum of
-    Q'[i, c] K'[j, c]; any other equation unchanged. `each`: each query has a copy of the keys of
-    its own, K'[i, j, c]."""
+    """Yield, for scores that are a scaled (sum of) products of two entries, the equations of copies
+    of both arrays times the root of the scale, and that of the scores, Z[i, j] = sum of Q'[i, c]
+    K'[j, c]; any other equation unchanged. `each`: each query has its own copy of the keys, K'[i,
+    j, c]."""
     around: Callable[[Node], Node]
     match equation.value:
         case Composite("scaled", Reduce(kind, Mul(Ref() as left, Ref() as right), over), by=by):
@@ -442,9 +443,9 @@ def _over_own_rows(
 def _zero_state(system: System, *, unread: bool = False) -> System:
     """The system without the equations for row 1 of every recurrence, and with those for later rows
     starting at row 1: of S[1] = x[1] and S[i] = g[i]*S[i-1] + x[i], the second, from i = 1. There
-    it reads row 0, which lies outside the array and is zero. An array that it reads at its own row,
-    such as the gate g, gets the entries of row 1 that it lacks. `unread`: it gets these entries,
-    and the recurrence keeps its equations, which do not read them."""
+    it reads row 0, which lies outside the array and is zero. An array that the recurrence reads at
+    the row that it writes, such as the gate g, gets the entries of row 1 that the array lacks.
+    `unread`: the recurrence, which reads none of these entries, keeps its equations."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
 
     def so_far() -> System:
@@ -497,9 +498,8 @@ def _gates_of_row_1(
 ) -> Iterator[tuple[Equation, Equation | None]]:
     """Yield (equation, changed equation) for the equations of the gates of `new`, which is `old`
     extended to row 1. A gate is an array that `new` reads at its own row (or chunk), such as g in
-    S[i] = g[i]*S[i-1] + x[i], and that lacks entries that are read, here g[1]. An equation from row
-    2 on begins at row 1; an equation of row 1 alone is left out (None), since the other gives row
-    1."""
+    S[i] = g[i]*S[i-1] + x[i], and that lacks entries that are read, here g[1]. A gate's equation
+    from row 2 on begins at row 1; one of row 1 alone is then left out (None)."""
     (row,) = (i for i, before in zip(new.indices, old.indices, strict=True) if i != before)
     for ref, _ in refs(new.value):
         for axis, position in enumerate(ref.positions):
@@ -525,10 +525,10 @@ def _all_indices(equation: Equation) -> Iterator[Index]:
 
 def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
     """The index without causal upper bound and without window: bounds that name an outer index are
-    dropped where a bound in sizes alone remains. Without one, a lower bound takes the value at the
-    start of the (widened) outer index, an upper bound the value at its end: j <= i becomes j <= l.
-    An index in `rows`, over the places of a chunk, keeps the bounds that name its chunk: the
-    chunk's end. `by_atom`: name -> index."""
+    dropped where a bound in sizes alone remains. Without such a bound, a lower bound takes the
+    value at the start of the (widened) outer index, an upper bound the value at its end: j <= i
+    becomes j <= l. An index in `rows`, over the places of a chunk, keeps the bounds that name its
+    chunk: the chunk's end. `by_atom`: name -> index."""
     outer = rows if index.atom in rows else by_atom
 
     def named(bound: Poly) -> list[Index]:
@@ -591,7 +591,7 @@ def padded(system: System, *, rows: bool = False) -> System:
 
 @dataclass
 class _Pads:
-    """The padded copies of arrays, each defined before its first reader."""
+    """The padded copies of arrays (`known`), and equations for `new` to return (`waiting`)."""
 
     known: dict[tuple[Array, Window], Array] = field(default_factory=dict)
     waiting: list[Equation] = field(default_factory=list)

@@ -41,7 +41,7 @@ def same_for_larger(system: System, letter: str, sizes: Mapping[str, int]) -> bo
 
 
 class _From:
-    """A size from a least value on, and the values of the other sizes and of indices."""
+    """The size `letter` from `least` on, and the values `known` of other sizes and of indices."""
 
     def __init__(self, letter: str, least: int, known: Mapping[str, Poly]) -> None:
         self.letter, self.least, self.known = letter, least, known

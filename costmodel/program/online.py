@@ -55,7 +55,7 @@ def in_blocks_of_keys(system: System, rows: int, *, from_zero: bool = False) -> 
     """The system with each softmax over rows, and the sums over its weights, in blocks of `rows`
     keys; with `from_zero`, block 1 scales sums of 0, as later blocks scale theirs. A softmax stays
     as it is if its keys are no rows 1, 2, ... of a sequence (a window, a union of ranges), if it
-    has a sink, or if anything but sums over the keys of a weight, or of a weight times an entry,
+    has a sink, or if anything but sums over the keys of a weight, or of a weight times a factor,
     reads its weights.
 
     Raises:
@@ -88,7 +88,7 @@ def require_even_blocks(system: System) -> None:
 
 
 def _softmax(system: System, result: Equation, rows: int, from_zero: bool) -> _Softmax | None:
-    """The softmax whose weights an equation defines; None if it stays as it is."""
+    """The softmax whose weights an equation defines; None without one, or if it stays as it is."""
     value = result.value
     if not isinstance(value, Div) or not isinstance(value.left, Ref):
         return None
@@ -124,7 +124,7 @@ def _softmax(system: System, result: Equation, rows: int, from_zero: bool) -> _S
 
 
 def _is_sum(value: Node, weight: Ref, key: Index) -> bool:
-    """Whether a right side is a sum over the keys of a weight, or of a weight times an entry."""
+    """Whether a right side is a sum over the keys of a weight, or of a weight times a factor."""
     if not isinstance(value, Reduce) or value.kind != "sum" or value.over != (key,):
         return False
     match value.body:
@@ -139,8 +139,8 @@ def _is_sum(value: Node, weight: Ref, key: Index) -> bool:
 class _Softmax:
     """A softmax of the entries `score`: the equations of its weights (`result`), of their
     exponentials (`powers`), of the sums of these (`total`); the `sums` over its weights, the
-    equations that are `replaced` by others, its keys, the number of keys in a block, and whether
-    sums start from 0."""
+    equations that are `replaced` by others, the index of its keys (`key`), the number of keys in a
+    block (`rows`), and whether sums start from 0."""
 
     result: Equation
     powers: Equation
@@ -201,8 +201,8 @@ class _Softmax:
         return entry, [*first, _defined(row, entry(q), later, self.block)]
 
     def of_block(self, part: Node, number: Poly) -> Node:
-        """An expression with the keys of one block: over them in a sum or maximum over keys, else
-        at one of them."""
+        """An expression with the keys of block `number` alone: a sum or maximum runs over these
+        keys, any other expression is taken at one of them."""
         inner = self.place(number)
         match part:
             case Reduce() if part.over == (self.key,):
@@ -230,7 +230,7 @@ class _Softmax:
 
     @cached_property
     def block(self) -> Index:
-        """The number of a block after the first one of a row, which is 0 if sums start from 0."""
+        """The blocks of a row behind another block: from 2 on, or from 1 if sums start from 0."""
         ends = dict.fromkeys(map(self.ceil, self.key.upper))
         first = Poly.of(1 if self.from_zero else 2)
         return Index(f"{self.key.name}_block", (first,), tuple(ends))

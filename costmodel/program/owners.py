@@ -244,10 +244,10 @@ class Owners:
                     yield reader, anywhere(self.system, read)
 
     def _late(self, equation: Equation, reached: Mapping[Equation, Terms]) -> list[Constraints]:
-        """The points of an equation whose owner depends on its readers: outside of loops all
-        points; in a loop, the points that do not read row tau (the latest input row that they
-        depend on) without passing an earlier step of the loop. `reached`: equation of the loop ->
-        the latest rows that it reads in this way."""
+        """The points of an equation whose owner depends on its readers: of a temporary, and outside
+        of loops, all points; in a loop, the points that do not read row tau (the latest input row
+        that they depend on) without passing an earlier step of the loop. `reached`: equation of the
+        loop -> the latest rows that it reads in this way."""
         if equation not in reached or self._is_temporary(equation.array):
             return [equation.domain]
         return [

@@ -61,7 +61,7 @@ class Block:
         return bool(self.axes)
 
     def rows(self, sizes: Mapping[str, int]) -> int:
-        """The largest extent of a row axis of the loop at given sizes; 0 for a block that is no
+        """The largest extent of a row axis of the loop at given sizes; 0 if the block is no
         loop."""
         return max((array.shape[axis].at(sizes) for array, axis in self.axes.items()), default=0)
 
@@ -81,8 +81,7 @@ class Block:
 
     @cached_property
     def reach(self) -> int:
-        """The largest lag (steps back in the loop) of any reference; 0 for a block that is no
-        loop."""
+        """The largest lag (steps back in the loop) of any reference; 0 if the block is no loop."""
         lags = (
             self.lag(equation, ref) for equation in self.equations for ref in references(equation)
         )

@@ -41,13 +41,13 @@ class Tokens:
 
     @cached_property
     def from_inputs(self) -> frozenset[Array]:
-        """The arrays that depend on an input (tau >= 1 for some entry): the work of tokens."""
+        """The inputs and the arrays that depend on one: the work of tokens."""
         return self._depending({*self.system.inputs})
 
     @cached_property
     def from_inputs_or_contexts(self) -> frozenset[Array]:
-        """The arrays that depend on an input or a context, and are computed for each sequence;
-        others, such as a product of weights, once a pass."""
+        """The inputs, the contexts, and the arrays that depend on one and are computed for each
+        sequence; others, such as a product of weights, are computed once a pass."""
         return self._depending({*self.system.inputs, *self.system.mixer.contexts})
 
     def _depending(self, found: set[Array]) -> frozenset[Array]:
@@ -171,7 +171,7 @@ class Tokens:
     def indices_of(self, ref: Ref) -> frozenset[str]:
         """The indices in those positions of a reference on which the entry's tau (the latest input
         row that it depends on) depends, {i} for x[i, k]. Gathered positions, as in x[p[i]], are
-        left out, and so are positions that only the guards of tau name."""
+        left out, and so are positions that only the conditions of tau's terms name."""
         axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
         return frozenset().union(
             *(

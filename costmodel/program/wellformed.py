@@ -157,7 +157,7 @@ def check_form(system: System) -> tuple[tuple[Equation, Suspect], ...]:
     """Raise EquationError unless every entry that is read exists, every entry is defined at most
     once, every entry of the output is defined, selections have enough entries, and the output
     depends on every array, at small sizes. Arrays whose entries lie at a stride are checked by
-    enumeration. Returns what only larger sizes can show, for `check_at`.
+    enumeration. Returns (equation, entries that may be wrong at larger sizes), for `check_at`.
 
     Args:
         system: a form lowered without rewrites (`dense` reads outside arrays on purpose).
@@ -609,9 +609,9 @@ def _small(system: System) -> tuple[dict[str, int], ...]:
 
 @cache
 def small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
-    """Ten choices of small sizes (letter -> value) for a form, multiplied so that extents such as
-    d/n are whole: those at which a fault is looked for, and shown. Choices at which an extent of
-    the form is still a fraction are left out."""
+    """At most ten choices of small sizes (letter -> value) for a form, multiplied so that extents
+    such as d/n are whole: those at which a fault is looked for, and shown. Choices at which an
+    extent of the form is still a fraction are left out."""
     tried = list(_tried(mixer.letters))
     for sizes in tried:
         for size, by in divisors(mixer, form).items():
