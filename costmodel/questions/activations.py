@@ -43,7 +43,7 @@ Regions = dict[Array, list[Constraints]]
 
 @dataclass(frozen=True)
 class Activations(Amount):
-    """The elements kept for the backward pass, by name of the array; exact."""
+    """The elements kept for the backward pass, by array (of a network, by part); exact."""
 
     arrays: Mapping[str, Exact]
     """Elements that depend on an input or a context, per sequence."""

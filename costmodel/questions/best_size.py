@@ -84,7 +84,8 @@ class Best:
 def best(case: Case, figure: Figure) -> Best:
     """The value of the free size of a case's form (such as the chunk length) with the least
     `figure`, the smallest of several, and this least figure, at the other sizes of the case; every
-    value from 1 to l (t in inference) that fits these sizes is tried, and the next larger one.
+    value from 1 to l (t in inference) that fits these sizes, and the next larger one, is tried or
+    proven to cost no less.
 
     Raises:
         Unanswered: the case is symbolic; the form has not exactly one free size; the figure does
@@ -195,7 +196,7 @@ def _at(case: Case, figure: Figure, sizes: Mapping[str, int]) -> int:
 
 
 def _fits(case: Case, sizes: dict[str, int]) -> bool:
-    """Whether every axis of the case's form has a whole number of entries at these sizes."""
+    """Whether the case's form exists at these sizes: extents are whole, bounds hold (`fit`)."""
     try:
         fit(case.mixer, sizes, case.form)
     except SizeError:

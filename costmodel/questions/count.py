@@ -86,8 +86,7 @@ def _of_equations(system: System, phase: str, accounting: str) -> Counts:
 
 def _of_parts(shares: Sequence[Share[Counts]]) -> Counts:
     """The operations of a network from `shares` (each part's answer, its runs and its sets of
-    weights): a part's operations times its runs; work on weights alone times its sets of
-    weights."""
+    weights): a part's operations times its runs; work on weights alone times the sets."""
     peer = shares[0].answer.peer if shares else None
     found = Counts({}, Counts({}, peer=peer), peer)
     for share in shares:

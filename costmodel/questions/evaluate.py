@@ -63,7 +63,7 @@ def evaluate(
     """The values of a mixer's output, computed with numpy.
 
     Args:
-        arrays: name -> array, for the input, each parameter and each buffer without values of its
+        arrays: name -> array, for each input, context, parameter, and buffer without values of its
             own, shaped as declared, such as x (l, d).
         sizes: an integer for every letter of the mixer.
         form: the form's name; the default form if None.
@@ -73,8 +73,8 @@ def evaluate(
         The output, e.g. y (l, d).
 
     Raises:
-        EquationError: an unknown form; an array that is missing or has another shape than declared
-            (the message has both shapes); or an entry defined outside its array.
+        EquationError: an unknown form; an array that is missing or misshapen (the message has both
+            shapes), or has positions that are not allowed; or an entry defined outside its array.
     """
     return evaluate_all(mixer, arrays, sizes, form, convention)[mixer.role("output").name]
 

@@ -57,7 +57,7 @@ class Store:
     """The answers that one file holds for the sources of this process."""
 
     def __init__(self, file: Path) -> None:
-        """A store of answers in a sqlite `file`; answers of the present source code are read at
+        """A store of answers in a sqlite `file`; those of the present source code are read at
         once."""
         self.file = file
         self.sources = fingerprint()

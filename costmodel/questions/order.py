@@ -117,8 +117,8 @@ def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, .
 
 def _sign(guard: Poly, letter: str) -> int:
     """The sign of a condition's value as the size `letter` grows beyond bound: 1 if the value
-    rises, -1 if it falls; 0 if it lacks the size, or if other sizes decide. For l - w it is 1 with
-    l, and -1 with w."""
+    rises, -1 if it falls; 0 if the condition lacks the size, or if other sizes decide. For l - w it
+    is 1 with l, and -1 with w."""
     powers = [(dict(m).get(letter, 0), c) for m, c in guard.terms.items()]
     most = max((power for power, _ in powers), default=0)
     slopes = [c for power, c in powers if power == most] if most > 0 else []

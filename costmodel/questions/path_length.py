@@ -144,7 +144,7 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
 def _of_parts(shares: Sequence[Share[PathLength]]) -> PathLength:
     """The number of hops in a network, from the answers of its parts (`shares`): the largest of its
     stacks (parts with the same tokens: an encoder is one, a decoder another). A stack has the hops
-    of its mixers if all have equally many, and 1 if one of them has; mixers without hops do not
+    of its mixers if all have equally many, and 1 if one of them has 1; mixers without hops do not
     count. Unsupported for other stacks: a path through layers of several kinds may have fewer."""
     stacks: dict[Poly, dict[Exact, str]] = {}
     for share in shares:

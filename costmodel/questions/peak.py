@@ -76,11 +76,12 @@ class Peak(Symbolic):
     most those of another equation."""
     parameters: Poly
     gradients: Poly
-    """The number of entries of the gradients of parameters."""
+    """The entries of the parameters, and those of their gradients, if these are asked for."""
 
     @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> int:
-        """The largest live set at integer sizes, for `b` sequences, without weights."""
+        """The largest live set of `b` sequences at integer sizes, without weights and their
+        gradients."""
         return max(moment.at({**sizes, "b": b}) for moment in self.moments)
 
     @at_sizes
@@ -174,7 +175,7 @@ def held_arrays(
 
 
 def _row_by_row(system: System, array: Array) -> bool:
-    """Whether an array is written in a loop that reads the array at most one row back."""
+    """Whether an array is read only in the loop that writes the array, at most one row back."""
     return all(
         block.lag(equation, ref) in (0, 1)
         for block in blocks(system)
@@ -185,7 +186,7 @@ def _row_by_row(system: System, array: Array) -> bool:
 
 
 def held_once(system: System, array: Array) -> bool:
-    """Whether an array is held once for all sequences of a batch."""
+    """Whether a batch holds one copy of an array, as of a gradient or a product of weights."""
     if array in system.shared_gradients:
         return True
     return (

@@ -281,7 +281,7 @@ class Share(Generic[T]):
     Args:
         name: the part's name.
         sizes: the part's letter -> its value in sizes of the network.
-        runs: how often the part runs for one sequence; of a chain (see `Join`), how often on it.
+        runs: how often the part runs for one sequence; of a chain (`Join`), how often on its path.
         copies: how many sets of parameters the part has.
         elsewhere: the names of parameters that are counted at another part.
         common: key of a table that all copies of the part, and all parts with an equal key, share
@@ -672,7 +672,7 @@ class Figure:
         always: whether the figure exists even if the form lacks the phase (parameters do).
         per_token: whether a table per token divides the figure by the tokens.
         usual: whether the default table of some cases shows the column.
-        claimed: whether claims may be about the figure.
+        claimed: whether claims may be about the figure; `kind`: how the figure is printed.
         within: the name of a figure that has this one as a part, or that is this one in another
             unit. Explanations show only that figure; JSON holds this one inside its parts.
         search: finds the figure at a case's sizes if no formula is derived; raises Unsupported if
@@ -766,8 +766,8 @@ class Question:
         untallied: the reason why there are no tallies, if there are none.
         explained: what `explain` says of a case below its table of usual figures; None: a sentence
             for each other number.
-        place: where `explain` prints them: in its introduction, among the answers of each phase, or
-            under a heading at the end.
+        place: where `explain` prints the sentences: in its introduction, among the answers of each
+            phase, or under a heading at the end.
     """
 
     name: str

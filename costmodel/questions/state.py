@@ -183,7 +183,7 @@ def state(
 
 
 def row_of(array: Array) -> Poly:
-    """The entries of one row of an array: the extent of its last axis that is no axis of tokens."""
+    """The entries of one row of an array: its last extent that is no number of tokens, or 1."""
     tokens_axes = {Poly.atom("l"), Poly.atom("e")}
     extents = [extent for extent in array.shape if extent not in tokens_axes]
     return extents[-1] if extents else Poly.of(1)

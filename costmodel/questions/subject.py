@@ -71,6 +71,7 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
             an array to recompute that the form does not compute.
         Unanswered: the output depends on none of the arrays whose gradients are asked for, or the
             mixer has no output that the loss could take.
+        Unsupported: an equation whose gradient is not derived.
     """
     name = form or mixer.default_form
     if name not in mixer.forms:

@@ -76,7 +76,7 @@ class Elements(Symbolic):
 
     @classmethod
     def of(cls, kind: str, array: Array, number: Exact) -> Elements:
-        """A number of entries of an array."""
+        """`number` entries of an array, of a `kind` in `KINDS`."""
         return cls({kind: number}, {row_of(array): number} if kind == "cache" else {})
 
     def __add__(self, other: Elements) -> Elements:
@@ -126,8 +126,8 @@ class Elements(Symbolic):
 
     @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> dict[str, int]:  # type: ignore[override]  # by kind
-        """Kind -> number of entries at these sizes: activations and state for `b` sequences,
-        weights once."""
+        """Kind -> number of entries at these sizes, for `b` sequences together, which share the
+        weights."""
         return {
             kind: number.at({**sizes, "b": b}) * (1 if kind in ONCE else b)
             for kind, number in self.kinds.items()
@@ -594,7 +594,7 @@ def traffic(
 
     Raises:
         Unanswered: inference of a form that has none.
-        Unsupported: the distinct entries that some equation reads or writes are not counted.
+        Unsupported: the number of distinct entries that an equation moves has no formula.
     """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)

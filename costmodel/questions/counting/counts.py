@@ -34,8 +34,8 @@ def require_counted(name: str, peer: str | None) -> None:
 @dataclass(frozen=True)
 class CountsAt:
     """Operations at given sizes: `.mul .add .div .exp`, `.other` by name, `.once` (the work on
-    parameters alone), `.total`. A class that the counter `peer` does not count raises Unanswered.
-    """
+    parameters alone), `.total`. A class of the four that the counter `peer` does not count raises
+    Unanswered."""
 
     classes: Mapping[str, int]
     once: CountsAt | None = None

@@ -65,8 +65,8 @@ class Executed:
 
     @property
     def number(self) -> Exact:
-        """The number of operations at all points (values of the equation's indices) together, exact
-        in sizes."""
+        """The operations at all points (values of the equation's indices) together, exact in
+        sizes."""
         points = self.points
         if self.along is not None:
             kept, there = along(points, self.along)
@@ -91,7 +91,7 @@ def executed(node: Node, points: Points) -> Iterator[Executed]:
 
 def along(points: Points, names: tuple[str, ...]) -> tuple[tuple[str, ...], Constraints]:
     """(`names`, those constraints of the points that contain no other of their indices): the points
-    at which a sort, whose one execution gives all ranks, is executed."""
+    at which a sort, scan or transform, whose one execution gives several entries, is executed."""
     dropped = {*points.variables} - {*names}
     return names, frozenset(c for c in points.constraints if not c.letters & dropped)
 
