@@ -351,6 +351,26 @@ def test_a_transform_back_in_numbers() -> None:
     assert other[1] - plain[1] == (3 + 1) * 36
 
 
+@pytest.mark.parametrize("points", [1, 3, 4])
+def test_a_transform_back_of_an_odd_number_of_points(points: int) -> None:
+    """Bins that stand for two count twice: 1 of 3 points (2 numbers), 1 of 4. The gradient of a
+    linear map is its transpose: <y, given> = <x, gradient>."""
+    m = Mixer("spectral")
+    (l,) = m.sizes("l")
+    x, y, w = m.input("x", l), m.output("y", l), m.parameter("w", 2)
+    with m.form("direct") as f:
+        i, q, p = f.index("i", 1, l), f.index("q", 1, l // 2 + 1), f.index("p", 1, 2)
+        s, turned = f.array("s", l // 2 + 1, 2), f.array("turned", l // 2 + 1, 2)
+        s[q, p] = cm.rfft(x[i], over=i, length=l)
+        turned[q, p] = s[q, p] * w[p]
+        y[i] = cm.irfft(turned[q, p], over=(q, p), length=l)
+    assert agree(m, "direct", ("fft-gradient",), at=[{"l": points}]).refused == []
+    draw = np.random.default_rng(0).normal
+    values, given = {"x": draw(size=points), "w": draw(size=2)}, draw(size=points)
+    found = cm.gradients(m, values, given, {"l": points})["x"]
+    assert cm.evaluate(m, values, {"l": points}) @ given == pytest.approx(values["x"] @ found)
+
+
 def test_zeros_around_a_weight_in_numbers() -> None:
     """ME: the gradients of all l l entries of its Toeplitz matrix, each a sum of d products, and
     not of those on and below the diagonal alone."""

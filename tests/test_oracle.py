@@ -156,6 +156,21 @@ def test_transform_is_nominal_and_true(points: int) -> None:
     assert tally.deepest == 3 * stages
 
 
+@pytest.mark.parametrize("points", [1, 2, 3, 5, 6])
+def test_real_transforms_of_an_odd_number_of_points_invert_and_transpose(points: int) -> None:
+    """Of 3 points, bin 2 stands for two; of 6 points, bins 2 and 3, not bin 4."""
+    draw, tally = np.random.default_rng(0).normal, algorithms.Tally()
+    signal = {(k + 1,): float(draw()) for k in range(points)}
+    bins = algorithms.rfft(signal, points, tally)
+    assert algorithms.irfft(bins, points, tally) == pytest.approx(signal, abs=1e-12)
+    given = {place: float(draw()) for place in signal}
+    back, there = algorithms.irfft_adjoint(given, points, tally), {k: float(draw()) for k in bins}
+    forth = algorithms.irfft(there, points, tally)
+    assert sum(forth[k] * given[k] for k in given) == pytest.approx(
+        sum(there[k] * back[k] for k in bins)
+    )
+
+
 def test_an_odd_number_of_operations_has_no_half() -> None:
     """5 points in 3 stages: 5 x 3 / 2 butterflies of 6 additions."""
     tally = algorithms.Tally()

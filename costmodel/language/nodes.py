@@ -494,11 +494,12 @@ class Fft(Along):
     def work(self) -> dict[str, Poly]:
         """Class -> the number of operations of one transform of N points: N log2 N multiplications
         and 3/2 N log2 N additions for a real transform, twice as many for a complex one (radix 2;
-        log2 is rounded up); in some adjoint transforms also a doubling of each bin but two."""
+        log2 is rounded up); in some adjoint transforms also a doubling of each bin but the first
+        and, for even N, the last: N - 2 numbers, N - 1 for odd N."""
         work = self.length * call("ceil_log2", self.length)
         if TRANSFORMS[self.kind].complex_points:
             work = work * 2
-        doubled = self.length - 2 if TRANSFORMS[self.kind].doubled_bins else Poly()
+        doubled = (self.length - 1) // 2 * 2 if TRANSFORMS[self.kind].doubled_bins else Poly()
         return {"mul": work + doubled, "add": work * 3 / 2}
 
     @property

@@ -35,8 +35,9 @@ class Complex:
 
 
 class Tally:
-    """The real operations of a complex transform. A real transform counts half of them by
-    definition: the interpreter records `halved`, and complex transforms tally each twice."""
+    """The real operations of a complex transform (class -> number), and `deepest`, the largest
+    depth of a result. A real transform counts half of the operations by definition: the interpreter
+    records `halved`, and complex transforms tally each operation twice."""
 
     def __init__(self) -> None:
         self.operations: Counter[str] = Counter()
@@ -127,10 +128,10 @@ def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
 
 def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
     """The inverse of `rfft`, with the factor 1/points: from (bin, part) -> value to (position,) ->
-    value. The imaginary parts of the first and last bin are not used."""
+    value. The imaginary parts of bins that count once are not used."""
     half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
-    half[0], half[-1] = complex(half[0].real), complex(half[-1].real)
-    full = half + [v.conjugate() for v in reversed(half[1:-1])]
+    half = [v if _counts_twice(k, points) else complex(v.real) for k, v in enumerate(half, 1)]
+    full = half + [v.conjugate() for v in reversed(half[1 : points - points // 2])]
     signal = _fft([Complex(v) for v in full], 1, tally)
     return {(k + 1,): found.value.real / points for k, found in enumerate(signal)}
 
@@ -146,13 +147,17 @@ def rfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
     """The transpose of the linear map `irfft` (the inverse real Fourier transform): (position,) ->
-    gradient to (bin, part) -> gradient; every bin except the first and the last counts twice."""
+    gradient to (bin, part) -> gradient; bins that stand for two count twice."""
     bins = rfft(operands, points, tally)
-    last = points // 2 + 1
     for bin_, part in bins:
-        at_an_end = bin_ in (1, last)
-        bins[bin_, part] *= (0 if at_an_end and part == 2 else 1 if at_an_end else 2) / points
+        bins[bin_, part] *= (2 if _counts_twice(bin_, points) else 2 - part) / points
     return bins
+
+
+def _counts_twice(bin_: int, points: int) -> bool:
+    """Whether a bin of a real transform stands for two conjugate bins: all but the first one and,
+    for an even number of points, the last one, bin points/2 + 1."""
+    return bin_ > 1 and 2 * (bin_ - 1) != points
 
 
 def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
@@ -168,7 +173,7 @@ def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
     each part of a bin that counts twice. Each is tallied twice, as the interpreter halves every
     tally (`Tally.halved`)."""
     found = irfft_adjoint(operands, points, tally)
-    tally.operations["mul"] += 2 * sum(1 for bin_, _ in found if 1 < bin_ < points // 2 + 1)
+    tally.operations["mul"] += 2 * sum(1 for bin_, _ in found if _counts_twice(bin_, points))
     tally.deepest += 1
     return found
 
@@ -180,7 +185,7 @@ def fft(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def fft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The transpose of `fft`."""
+    """The transpose of `fft`: (bin, part) -> gradient to (position, part) -> gradient."""
     return _complex(operands, points, 1, tally)
 
 
@@ -219,14 +224,15 @@ class Span:
 
 
 class Combined:
-    """The operations of the combinations of a scan, and the depth of the deepest sum."""
+    """The operations (class -> number) of the combinations of a scan, and `deepest`, the largest
+    depth of a result."""
 
     def __init__(self) -> None:
         self.operations: Counter[str] = Counter()
         self.deepest = 0
 
     def __call__(self, early: Span, late: Span) -> Span:
-        """The span of two that follow each other, by products and then sums."""
+        """The span of the rows of `early` and of `late`, which follow: products, then sums."""
         columns = len(late.sums)
         spend(columns)
         self.operations.update(mul=columns + 1, add=columns)
@@ -238,8 +244,8 @@ class Combined:
 
 
 def kogge_stone(rows: list[Span], combine: Combined) -> list[Span]:
-    """The spans from the first row to each, by Kogge and Stone's scan: every round combines each
-    row with the one `apart` rows before it, and doubles the distance."""
+    """The spans from the first row to each row, by Kogge and Stone's scan: every round combines
+    each span with the span `apart` rows before it, and doubles this distance."""
     apart = 1
     while apart < len(rows):
         later = zip(rows, rows[apart:], strict=False)
@@ -249,9 +255,9 @@ def kogge_stone(rows: list[Span], combine: Combined) -> list[Span]:
 
 
 def brent_kung(rows: list[Span], combine: Combined) -> list[Span]:
-    """The spans from the first row to each, by Brent and Kung's scan: neighbours are combined, then
-    the pairs are scanned, and every other row is combined with the pairs before it. The rows are
-    padded to a power of two."""
+    """The spans from the first row to each row, by Brent and Kung's scan: neighbours are combined
+    into pairs, the pairs are scanned, and every other row is combined with all pairs before it. The
+    rows are padded to a power of two."""
     number = 1 << (len(rows) - 1).bit_length()
     nothing = Span(1.0, (0.0,) * len(rows[0].sums))
     padded = [*rows, *[nothing] * (number - len(rows))]
@@ -285,15 +291,15 @@ class Contender:
 
 
 class Comparisons:
-    """The number of comparisons, and the depth of the deepest."""
+    """The number of comparisons, and `deepest`, the largest depth of a contender in comparisons."""
 
     def __init__(self) -> None:
         self.number = 0
         self.deepest = 0
 
     def compared(self, *pair: Contender) -> tuple[Contender, ...]:
-        """The contenders of a comparison, each with its depth afterwards: 1 more than the deeper
-        one's."""
+        """The contenders of a comparison, which is tallied; each gets the depth of the deeper one
+        plus 1."""
         spend(1)
         self.number += 1
         depth = 1 + max(contender.depth for contender in pair)
@@ -324,9 +330,9 @@ def argmax(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[i
 
 
 def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions of the `kept` largest of one entry or more, in descending order, by a knockout
-    tournament for each, which waits until the previous winner is masked; 0 (`NOWHERE`) for each
-    position if no entry is left. `made` tallies the comparisons."""
+    """The positions of the `kept` largest entries (of one or more), in descending order: one
+    knockout tournament for each, which waits until the previous winner is masked; `NOWHERE` (0) for
+    each position if no entry is left. `made` tallies the comparisons."""
     found: list[int] = []
     left = list(entries)
     for _ in range(kept):

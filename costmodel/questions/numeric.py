@@ -37,13 +37,13 @@ def _rfft_adjoint(source: Values, points: int) -> Values:
 
 def _irfft_adjoint(source: Values, points: int) -> Values:
     """The transpose of the linear map `_irfft` (the inverse real Fourier transform): (..., points)
-    -> (..., bins, 2), for an even number of points; the last axis is (real, imaginary). A bin
-    between first and last stands for two conjugate bins, so its weight is 2/points; the first and
-    last have 1/points, and `_irfft` does not depend on their imaginary parts."""
-    weight = np.full(points // 2 + 1, 2.0 / points)
-    weight[[0, -1]] /= 2
+    -> (..., bins, 2); the last axis is (real, imaginary). A bin that stands for two conjugate bins
+    has the weight 2/points; the first bin and, of an even number of points, the last have 1/points,
+    and `_irfft` does not depend on their imaginary parts."""
+    weight, alone = np.full(points // 2 + 1, 2.0 / points), [0, 0 if points % 2 else -1]
+    weight[alone] = 1 / points
     spectrum = np.fft.rfft(source, n=points, axis=-1) * weight
-    spectrum.imag[..., [0, -1]] = 0
+    spectrum.imag[..., alone] = 0
     return np.stack([spectrum.real, spectrum.imag], axis=-1)
 
 
