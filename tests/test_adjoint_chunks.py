@@ -52,6 +52,20 @@ def test_every_question_about_gradients_equals_execution(name: str) -> None:
     assert (made.apart, made.refused) == ([], [])
 
 
+def test_a_stored_value_has_an_axis_up_to_the_last_row_of_the_last_chunk() -> None:
+    """exp(x[j]) is stored for j in 1..p C: l rows or fewer, C more for each chunk p."""
+    m = Mixer("prefixes")
+    l, C = m.sizes("l C")
+    x, y, w = m.input("x", l), m.output("y", l), m.parameter("w", l)
+    with m.form("direct") as f:
+        i, p = f.index("i", 1, l), f.index("p", 1, l // C)
+        j, s = f.index("j", 1, p * C), f.array("s", l // C)
+        s[p] = sum_(cm.exp(x[j]) * w[j], over=j)
+        y[i] = sum_(s[p], over=p) * x[i]
+    made = GradientComparison(m, "direct")
+    assert made.at({"l": 7, "C": 2}).apart == []
+
+
 def decayed() -> Mixer:
     """Rows of a chunk, and a state at the end of each complete chunk that decays, as in Mamba-2's
     chunks: F, the running sum of a chunk, is read by pairs of its rows, by later chunks and by the

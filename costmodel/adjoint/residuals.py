@@ -16,7 +16,7 @@ from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import Array, Node, Ref, derived
 from costmodel.program.recurrences import in_order
-from costmodel.symbolic.constraints import implied
+from costmodel.symbolic.constraints import implied, nonnegative
 from costmodel.symbolic.polynomial import Poly
 
 
@@ -80,7 +80,7 @@ class _Splitter:
     written: list[Equation]
     """All equations so far, to which those of residual arrays are added."""
     shared: Shared
-    quotients: bool = True
+    quotients: bool = True  # whether the gradient of a divisor reads the quotient
     made: dict[Node, Ref] = field(default_factory=dict)
     """Subexpression -> the reference that stands in its place."""
 
@@ -156,8 +156,8 @@ def extent(index: Index, outer: Iterable[Index]) -> Poly:
 
 def _tops(index: Index, by_atom: Mapping[str, Index]) -> Iterator[Poly]:
     """Yield upper bounds of an index in sizes alone, those with the fewest outer indices first. An
-    outer index is put at its largest value where the bound grows with it, else at 1: for i in 1..l,
-    a bound i + 1 gives l + 1, and a bound l - i gives l - 1.
+    outer index is put at its largest value if its coefficient in the bound is proven to be at least
+    0, else at 1: for i in 1..l, the bound i*C gives l*C, and l - i gives l - 1.
 
     Args:
         by_atom: atom of an outer index (`@i`) -> the index.
@@ -166,7 +166,7 @@ def _tops(index: Index, by_atom: Mapping[str, Index]) -> Iterator[Poly]:
     for bound, names in sorted(zip(index.upper, named, strict=True), key=lambda pair: len(pair[1])):
         top = bound
         for name in names:
-            slope = top.coefficient(name).constant()
-            end = next(_tops(by_atom[name], by_atom)) if slope and slope > 0 else Poly.of(1)
+            grows = nonnegative(top.coefficient(name))
+            end = next(_tops(by_atom[name], by_atom)) if grows else Poly.of(1)
             top = top.substitute({name: end})
         yield top
