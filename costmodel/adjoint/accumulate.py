@@ -46,8 +46,8 @@ from costmodel.symbolic.printing import identifier
 
 @dataclass(frozen=True)
 class Handed:
-    """A cotangent handed to an array (`reverse`); `sequence` is True if it depends on the sequence,
-    False if on weights alone."""
+    """A cotangent handed to an array (`reverse`); `sequence` is True if the cotangent depends on
+    the sequence, False if on weights alone."""
 
     cotangent: Cotangent
     sequence: bool
@@ -73,7 +73,7 @@ class Sums:
         """The array into which the cotangents (what readers contribute to the gradient) of an array
         are summed: the array of its gradient. For the output, the gradient that a training step is
         given (`y.grad`) if no equation reads the output (then it has a single cotangent and is in
-        no loop), else a new array for the sum of both."""
+        no loop), else a new array for the sum of the given gradient and the readers' cotangents."""
         if array is not self.system.mixer.role("output"):
             return self.gradient(array)
         if len(self.handed.get(array, [])) == 1 and not in_loop:
@@ -89,7 +89,8 @@ class Sums:
         return self.wholes[array]
 
     def _array(self, of: Array, step: str = "", shape: tuple[Poly, ...] | None = None) -> Array:
-        """A new array for the gradient of `of`, or for an intermediate step."""
+        """A new array for the gradient of `of` or, with a name in `step` such as "sum" or "1", for
+        an intermediate step of the gradient. `shape` is that of `of` unless given."""
         return derived(
             of,
             GRADIENT,
@@ -107,9 +108,9 @@ class Sums:
 
     def _write_sums(self, array: Array) -> None:
         """Write the equations that sum the cotangents of an array (what its readers contribute to
-        its gradient). Its entries are cut into cells, in each of which the same cotangents are
-        present; each cell gets an equation of its own. A cell without cotangents gets one only in
-        the result of a scan."""
+        its gradient). The entries are cut into cells, in each of which the same cotangents are
+        present; each cell gets an equation of its own. A cell without cotangents gets an equation
+        (gradient 0) only if a scan computes the array, an array without cotangents none."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
         # only cotangents of one kind are fused: an equation is executed per sequence, or once
         handed = [
@@ -181,10 +182,9 @@ class Sums:
         self, array: Array, cell: Constraints, cotangent: Cotangent
     ) -> list[tuple[Constraints, bool]]:
         """The disjoint parts of a cell (a region of entries), as (constraints, whether the entries
-        depend on the sequence): gradients of the others, which weights alone determine, are summed
-        once per training step. If an array that depends on the sequence has an equation that reads
-        nothing, or zeros in place of entries without an equation, all entries count as
-        dependent."""
+        depend on the sequence): gradients of entries that depend on weights alone are summed once
+        per training step. All entries count as dependent if their array depends on the sequence,
+        and has an equation that reads nothing, or zeros in place of entries without an equation."""
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
         constant = constant or bool(holes(self.system, array))
         if constant and array in tokens(self.system).from_inputs_or_contexts:
@@ -192,11 +192,11 @@ class Sums:
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
     def _in_own_array(self, array: Array, handed: Handed) -> Handed:
-        """The cotangent `handed` (what a reader contributes to the gradient of `array`) unchanged,
-        unless it has two indices on one axis (a flattened layout), or is for entries that a stored
-        index selects (a scatter): then it is written to an array of its own, which the result reads
-        entry by entry. Without the array, values would decide which terms are added to which
-        entry."""
+        """The cotangent `handed` (what a reader contributes to the gradient of `array`), unchanged
+        unless it has two indices on one axis (a flattened layout), or a stored index selects its
+        entries (a scatter). Such a cotangent is written to an array of its own; the result is the
+        cotangent that reads this array entry by entry. Otherwise values would decide which terms
+        are added to which entry."""
         cotangent = handed.cotangent
         if not (any(cotangent.layout) or cotangent.numbered):
             return handed
@@ -225,9 +225,9 @@ class Sums:
     ) -> None:
         """Write the sum of the cotangents `present` (contributions of readers to the gradient of
         `array`) at the entries of a cell (a region, given by constraints) into the array `target`.
-        For entries that depend on weights alone (not `sequence`), the cotangents that depend on the
-        sequence are summed over the batch first, into an array of their own if there are others
-        besides, which are added once per training step."""
+        At entries that depend on weights alone (not `sequence`), cotangents that depend on the
+        sequence are summed over the batch; if others are present too, the sum over the batch has an
+        array of its own, which is added to the others once per training step."""
         cotangents = [h.cotangent for h in present]
         if sequence:
             self._write(target, array, cell, cotangents, SEQUENCE)
@@ -296,8 +296,9 @@ class Sums:
         return names
 
     def _own_names(self, array: Array, cotangent: Cotangent) -> list[str | None]:
-        """The index names of an array's axes, in the first of its equations that has an index alone
-        at each position; None for each axis if no equation has."""
+        """The name of the index on each axis of an array, in the first of its equations with one
+        index alone at each position; None for each axis if there is no such equation, or if the
+        cotangent's layout flattens an axis."""
         if any(cotangent.layout):
             return [None] * len(cotangent.axes)
         for equation in self.system.defining.get(array, ()):
@@ -393,9 +394,9 @@ def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
 
 
 def _same_rows(rest: Equation, first: Equation) -> Equation | None:
-    """Two equations of one array as one, if `first` is what `rest` would be one row before its
-    range, and the longer range has this row wherever `first` is; else None. y[1] = x[1] and
-    y[i] = x[i] for i = 2..l become y[i] = x[i] for i = 1..l."""
+    """Two equations of one array as one, if `rest`, taken one row before its range, equals `first`,
+    and the range extended by this row has the row wherever `first` is executed; else None.
+    y[1] = x[1] and y[i] = x[i] for i = 2..l become y[i] = x[i] for i = 1..l."""
     for index in rest.indices:
         at = {index.atom: index.lower[0] - 1}
         others = tuple(i for i in rest.indices if i is not index)
@@ -413,8 +414,8 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
 
 
 def _fused_pair(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """Two cotangents (contributions to a gradient) as one, if `first` is what `rest` would be one
-    row before its range: a row of the array (`_fused_rows`), or a row of the reader that is summed
+    """Two cotangents (contributions to a gradient) as one, if `rest`, taken one row before its
+    range, equals `first`: a row of the array (`_fused_rows`), or a row of the reader that is summed
     over (`_fused_terms`). Else None."""
     if rest.layout != first.layout or rest.scale != first.scale:
         return None
@@ -470,7 +471,7 @@ def _reaches(index: Index, known: Constraints) -> bool:
 
 
 def _is_zero(known: Constraints, difference: Poly) -> bool:
-    """Whether a difference is proven to be 0."""
+    """Whether a difference is proven to be 0 wherever the constraints `known` hold."""
     return implied(known, difference) and implied(known, -difference)
 
 

@@ -47,7 +47,7 @@ class Place:
 
     @property
     def positions(self) -> tuple[Poly, ...]:
-        """The entry at the current indices."""
+        """The positions of the entry for the current values of the indices."""
         return tuple(index.as_poly() for index in self.indices)
 
 
@@ -127,7 +127,7 @@ class Picked:
         return replace(self.system, equations=replaced(self.system, self._chosen, self._made))
 
     def _chosen(self, ref: Ref, around: list[Index]) -> bool:
-        """Whether a reference is replaced: its array is computed or an input and gets a gradient,
+        """Whether a gathered reference is replaced: its array gets a gradient and is no parameter,
         one axis is gathered, and different points read different entries: v[i, p[i]], and not
         v[p[i]], where p may hold one position twice (a scatter, `Reversal.hand_to`)."""
         plain = [p for p in ref.positions if not isinstance(p, Gather)]

@@ -88,8 +88,8 @@ class Reversal(Protocol):
     """The operations that the rules need from the reverse pass (`reverse._Builder` has them)."""
 
     system: System
-    rewrites: frozenset[str]
-    written: dict[Equation, str]
+    rewrites: frozenset[str]  # of the backward pass (`reverse.adjoint`)
+    written: dict[Equation, str]  # equation of the backward pass -> how often it is executed
 
     def hand(self, node: Node, gradient: Node, scope: Scope) -> None:
         """Propagate the gradient of an expression to its operands."""
@@ -105,7 +105,7 @@ class Reversal(Protocol):
 
     def stored(self, gradient: Node, scope: Scope) -> Node:
         """A reference to a new array that holds the gradient, for several readers; the gradient
-        itself if it costs nothing."""
+        itself if its computation costs nothing."""
         ...
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
@@ -146,7 +146,7 @@ def _sub(builder: Reversal, node: Sub, gradient: Node, scope: Scope) -> None:
 
 
 def _for_both(builder: Reversal, node: Binary, gradient: Node, scope: Scope) -> Node:
-    """The gradient of an operation; stored in an array, if both operands need the gradient."""
+    """The gradient of an operation; stored in a new array, if both operands need it."""
     if all(is_active(operand, builder.system.active) for operand in (node.left, node.right)):
         return builder.stored(gradient, scope)
     return gradient
@@ -339,7 +339,8 @@ def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
 
 
 def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Scope) -> None:
-    """Nothing to propagate: the node depends on no array that gets a gradient."""
+    """Nothing to propagate: a constant reads no array, and the positions that a selection gives
+    have no gradient."""
 
 
 @dataclass(frozen=True)

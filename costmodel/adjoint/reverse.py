@@ -250,10 +250,10 @@ class _Builder(Sums):
                     yield Scope(equation, indices, around, sequence)
 
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:
-        """Yield the disjoint parts, as constraints, of an equation's domain that have a gradient;
-        the whole domain if all points have one. The entries of one transform stay together, and the
-        rows of one scan are all in one part, at all sizes, as the scan back reads the gradient of
-        every row: zero where no equation reads the row."""
+        """Yield the disjoint parts, as constraints, of an equation's domain that have a gradient:
+        the whole domain if all points have one, none for an equation without entries. The entries
+        of one transform stay together, and the rows of one scan at all sizes, as the scan back
+        reads the gradient of every row: zero where no equation reads the row."""
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:  # the equation defines no entry at any size
             return
@@ -311,13 +311,13 @@ class _Builder(Sums):
         self.hand_to(scores, Mul(difference, result), scope)
 
     def _normed(self, equation: Equation) -> NormedRow | None:
-        """The row that an equation normalises, if a rewrite takes its gradient from the result;
-        None for any other equation."""
+        """The row that an equation normalises, if a rewrite takes the row's gradient from the
+        normalised result; None for any other equation."""
         return normed_row(self.system, equation, self.rewrites)
 
     def _hand_normed_row(self, equation: Equation, row: NormedRow) -> None:
-        """Hand the gradient of a normalised row on to its entries, as a formula in the result of
-        the row rather than in its entries. Unsupported if only a part of the row is read."""
+        """Hand the gradient of a normalised row to the entries of the row, by a formula in the
+        normalised entries. Unsupported if only a part of the row is read."""
         for scope in self._scopes(equation):
             if row.over not in scope.free:
                 rewrite = REWRITES["rms_norm" if row.centred is None else "layer_norm"]

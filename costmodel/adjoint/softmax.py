@@ -76,8 +76,8 @@ def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
 
 
 def scored(system: System, found: Iterable[tuple[Equation, Ref]]) -> frozenset[Array]:
-    """The arrays of scores of the softmaxes `found` (equation, what it reads): what the softmax
-    reads, and, where that is the sum of scores and a mask, the scores themselves."""
+    """The arrays of scores of the softmaxes `found` (equation, reference to its scores): the arrays
+    that the softmaxes read and, for sums of scores and a mask, the arrays summed."""
     read = {scores.array for _, scores in found}
     masked = {a for a in read if a.origin and (a.origin.how, a.origin.step) == ("softmax", MASKED)}
     below = {ref.array for a in masked for e in system.defining[a] for ref in references(e)}
