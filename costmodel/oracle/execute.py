@@ -38,11 +38,11 @@ class Compulsory:
 
     inputs: int
     """Entries of inputs and contexts read."""
-    weights: int
+    weights: int  # entries of parameters and buffers; in inference of all work on weights, read
     state: int
     """Entries of the state read, in one-token inference."""
-    outputs: int
-    state_written: int
+    outputs: int  # entries of the output, written
+    state_written: int  # entries that token t adds to the state, in one-token inference
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Unfused:
     """The number of entries that one equation reads and writes: `weights` depend on no input,
     `state` is read from earlier tokens (in one-token inference), `activations` are all others."""
 
-    array: str
+    array: str  # the name of the array that the equation defines
     activations: int
     weights: int
     state: int
@@ -90,8 +90,7 @@ def execute(
     arrays: Values | None = None,
 ) -> Execution:
     """The execution of a form, lowered under the rewrites, on random values unless `arrays` (by
-    name) are given; `length` replaces the size l. OracleError for an entry that is read or defined
-    wrongly."""
+    name) are given; `length` replaces the size l. OracleError as `run` raises it."""
     system = lower(form, tuple(rewrites))
     # both read zeros outside of arrays
     dense = "zero-state" in rewrites or computes_masked(rewrites)
@@ -149,7 +148,7 @@ def _of_random_arrays(
 
 @dataclass(frozen=True)
 class Execution:
-    """The record of one execution, and every answer read off it."""
+    """The record of one execution, and every answer read off it. Fields as in `run`."""
 
     system: System
     sizes: Mapping[str, int]
@@ -185,15 +184,15 @@ class Execution:
         return self.trace.memory[entry].token
 
     def _tally(self, wanted: Callable[[Instance], bool]) -> dict[str, int]:
-        """Operations by class of the instances that are `wanted`."""
+        """Class -> number of operations of the instances that are `wanted`."""
         return _operations(instance for instance in self.instances if wanted(instance))
 
     def counts(self) -> dict[str, int]:
-        """Operations per class of a forward pass that depend on the input or on a context."""
+        """Class -> number of operations that depend on an input or a context."""
         return self._tally(lambda instance: instance.given)
 
     def once(self) -> dict[str, int]:
-        """Operations per class that depend on weights alone."""
+        """Class -> number of operations that depend on weights alone."""
         return self._tally(lambda instance: not instance.given)
 
     @cached_property
@@ -216,11 +215,11 @@ class Execution:
         return cache(self.decoding.token)
 
     def counts_inference(self, t: int) -> dict[str, int]:
-        """Operations per class in the decoding step of token t; raises as `decoded` does."""
+        """Class -> operations in the decoding step of token t; raises as `decoded` does."""
         return _operations(self.decoded(t))
 
     def span(self) -> int:
-        """The depth of a forward pass: its longest chain of operations."""
+        """The depth: the length of the longest chain of operations; needs one instance."""
         return max(instance.depth for instance in self.instances)
 
     def span_inference(self, t: int) -> int:
@@ -228,7 +227,7 @@ class Execution:
         return max((instance.depth for instance in self.decoded(t)), default=0)
 
     def steps(self) -> int:
-        """The longest chain in which a sum, a transform and a selection count as one step each."""
+        """The length of the longest chain, where a sum, transform or selection is one step."""
         return max(instance.steps for instance in self.instances)
 
     def steps_inference(self, t: int) -> int:

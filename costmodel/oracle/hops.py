@@ -29,8 +29,8 @@ def furthest(run: Execution) -> int:
 
 
 def reads(run: Execution) -> Iterator[tuple[Entry, Entry]]:
-    """Yield (entry read, entry written) of each read that depends on a token and is not
-    gathered."""
+    """Yield (entry read, entry written) of each read, without gathered reads and reads of entries
+    that depend on no input row."""
     for instance in run.instances:
         for read in instance.placed:
             if run.token(read):
@@ -84,7 +84,7 @@ class Rows:
             rows = {read[1][0]} if read[0].role == "input" else self.sources.get(read, frozenset())
             self.sources[written] = self.sources.get(written, frozenset()) | rows
         last = {array: k for k, i in enumerate(run.instances) for array, _ in i.writes}
-        self.written: dict[Array, list[Entry]] = {}
+        self.written: dict[Array, list[Entry]] = {}  # array -> its entries in order of writing
         for entry in (entry for instance in run.instances for entry in instance.writes):
             self.written.setdefault(entry[0], []).append(entry)
         self.axes: dict[Array, tuple[int, ...]] = {}
@@ -111,8 +111,8 @@ class Rows:
         return self._at(entry, axes) if axes else self.homes.get(entry)
 
     def _at(self, entry: Entry, axes: tuple[int, ...]) -> int:
-        """The row at the position of an entry, which lies on one axis, or on two axes (chunk,
-        place)."""
+        """The row of an entry by its positions: on one axis, or on two axes (chunk, place in the
+        chunk)."""
         array, where = entry
         first, *inner = axes
         if not inner:

@@ -1,10 +1,10 @@
-"""An interpreter that runs equations at every point (values of indices), on scalars with a history.
+"""An interpreter that runs equations at every point (values of indices), on instrumented scalars.
 
-An instrumented scalar remembers its history (`scalars.Scalar`): depth, steps, latest token, and
-whether it depends on an input or a context. `Run` executes the equations in the order in which they
-are written, those of a loop when an entry is first needed, and records for every instance what it
-did, read and wrote. Each equation is first compiled to functions of a point. An empty sum (no term)
-is 0, and adding it or multiplying by it costs nothing.
+An instrumented scalar (`scalars.Scalar`) records with its value the depth, the steps, the latest
+token, and whether the value depends on an input or a context. `Run` executes the equations in the
+order in which they are written, those of a loop when an entry is first needed, and records for
+every instance what it did, read and wrote. Each equation is first compiled to functions of a point.
+An empty sum (no term) is 0, and adding it or multiplying by it costs nothing.
 `STEPS` and `ALONE` define every kind of node.
 """
 
@@ -409,7 +409,7 @@ class Interpreter:
 
 def _constant(interpreter: Interpreter, node: Constant) -> Step:
     """The compiled constant, or value of an index expression (i - j in x[j]*(i - j)): a function of
-    a point (values of indices) that gives a scalar of depth 0, of no token."""
+    a point (values of indices) that gives a scalar of depth 0 and token 0."""
     if node.base.variables:
         return placed(interpreter.places.value(node.base))
     constant = Scalar(interpreter.constant(node))
@@ -639,7 +639,7 @@ ALONE: Rules[Callable[..., Alone]] = Rules(
 
 
 def _one(step: Step) -> Results:
-    """The single result of an expression."""
+    """The results of an expression: one scalar for each instance."""
     return lambda point, at, instance: [step(point, instance)]
 
 

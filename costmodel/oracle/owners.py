@@ -40,12 +40,13 @@ class Owners:
     """
 
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
-        """Find the owners from the last component of the graph of arrays to the first, and within a
-        component from the last instance to the first, as owners come from readers."""
+        """Find the owners from the last component (array or loop) of the graph of arrays to the
+        first, and within a component from the last instance to the first: readers come first."""
         self.memory = run.memory
         self.writer: dict[Entry, Instance] = {}
-        self.readers: dict[Entry, list[Instance]] = {}
+        self.readers: dict[Entry, list[Instance]] = {}  # entry -> instances that may read it
         self.of_array: dict[Array, list[Instance]] = {e.array: [] for e in system.equations}
+        # id of an instance -> its number in the order of execution
         self.order = {id(instance): k for k, instance in enumerate(run.instances)}
         for instance in run.instances:
             self.of_array[system.equations[instance.equation].array].append(instance)

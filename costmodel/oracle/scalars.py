@@ -1,4 +1,4 @@
-"""Scalars with a history (depth, steps, latest token), and the operations on them.
+"""Instrumented scalars (value, depth, steps, latest token, dependence), and the operations on them.
 
 A `Scalar` remembers its depth and its token; an `Instance` tallies operations. Every operation is a
 function of a point, composed from the functions of its operands.
@@ -21,7 +21,7 @@ Entry = tuple[Array, tuple[int, ...]]
 
 
 class Scalar(NamedTuple):
-    """A number with its history."""
+    """A number with the record of its computation."""
 
     value: float
     depth: int = 0
@@ -54,8 +54,8 @@ class Gathered:
 
 
 class Instance:
-    """One equation at one point. For a transform or a selection: at one point of the indices that
-    all of its results share."""
+    """One equation at one point, with what its execution did. For a transform or a selection: at
+    one point of the indices that all of its results share."""
 
     __slots__ = (
         "depth",
@@ -74,11 +74,12 @@ class Instance:
         """An instance of the equation with this number, which has not yet done anything."""
         self.equation = equation
         self.point = point
-        self.operations: dict[str, int] = defaultdict(int)
+        self.operations: dict[str, int] = defaultdict(int)  # class -> number
         self.placed: set[Entry] = set()
         """The entries read at positions that do not depend on values."""
         self.gathered: Gathered | None = None
         self.writes: list[Entry] = []
+        # as `Scalar` has them, of the entry written last
         self.token = self.depth = self.steps = 0
         self.given = False
 
@@ -105,9 +106,9 @@ Step = Callable[[Point, Instance], Scalar]
 
 
 def after(scalars: Collection[Scalar], value: float) -> Scalar:
-    """A scalar with this value and the joint history of `scalars`, on which it depends without an
-    operation (the greatest depth and steps, the latest token); without history if there are
-    none."""
+    """A scalar with this value that depends on all of `scalars` without an operation: it has their
+    greatest depth, steps and token, and depends on an input if one does. Depth 0 and token 0
+    without scalars."""
     if not scalars:
         return Scalar(value)
     _, depths, steps, tokens, given, _ = zip(*scalars, strict=True)
@@ -115,7 +116,7 @@ def after(scalars: Collection[Scalar], value: float) -> Scalar:
 
 
 def placed(place: At) -> Step:
-    """A compiled position, as a value without history: the same at every sequence."""
+    """A compiled position as a scalar of depth 0 and token 0: the same at every sequence."""
     return lambda point, instance: Scalar(place(point))
 
 
