@@ -160,10 +160,10 @@ def test_transform_is_nominal_and_true(points: int) -> None:
 def test_real_transforms_of_an_odd_number_of_points_invert_and_transpose(points: int) -> None:
     """Of 3 points, bin 2 stands for two; of 6 points, bins 2 and 3, not bin 4."""
     draw, tally = np.random.default_rng(0).normal, algorithms.Tally()
-    signal = {(k + 1,): float(draw()) for k in range(points)}
+    signal: algorithms.Bins = {(k + 1,): float(draw()) for k in range(points)}
     bins = algorithms.rfft(signal, points, tally)
     assert algorithms.irfft(bins, points, tally) == pytest.approx(signal, abs=1e-12)
-    given = {place: float(draw()) for place in signal}
+    given: algorithms.Bins = {place: float(draw()) for place in signal}
     back, there = algorithms.irfft_adjoint(given, points, tally), {k: float(draw()) for k in bins}
     forth = algorithms.irfft(there, points, tally)
     assert sum(forth[k] * given[k] for k in given) == pytest.approx(
