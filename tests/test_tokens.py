@@ -318,6 +318,21 @@ def test_what_is_made_for_later_tokens_is_named() -> None:
     assert _adds_up(mixer, "direct", {"l": 4, "d": 3}) == {"P": Counter(mul=3)}
 
 
+def test_a_stride_keeps_the_token() -> None:
+    """u[3*k] has token k; where k is 1, an empty sum, u and y follow from weights alone."""
+    mixer = _begun("strided")
+    l, d = mixer.sizes("l d")
+    x, y, w = mixer.arrays["x"], mixer.arrays["y"], mixer.parameter("w_", d)
+    with mixer.form("direct") as f:
+        k, b = f.index("k", 1, l), f.index("b", 1, d)
+        h = f.index("h", 2, k)
+        u = f.array("u", 3 * l, d)
+        u[3 * k, b] = cm.sum_(x[h, b] * w[b], over=h)
+        y[k, b] = u[3 * k, b] + w[b]
+    assert OracleComparison(mixer).at({"l": 4, "d": 2}).apart == []
+    assert cm.count(mixer, "inference").at(l=4, d=2, t=3).by_class()["mul"] == 2 * 2
+
+
 @given(pair=systems.with_and_without_names(), sizes=systems.sizes())
 @settings(max_examples=examples(40))
 def test_a_name_for_what_is_read_once_changes_nothing(

@@ -374,8 +374,8 @@ def _substituted(term: Term, values: Mapping[str, Poly]) -> Term:
 
 def _on_axes(equation: Equation, term: Term) -> Term:
     """A term (token, conditions) in an equation's free indices, converted to the axes of the array
-    that it defines: token i of S[i + 1, c] is #0 - 1. Unsupported if an index occurs in no position
-    without other indices."""
+    that it defines: token i of S[i + 1, c] is #0 - 1, of S[2*i, c] #0/2. Unsupported if an index is
+    in no position without other indices, or if its factor there is a sum of sizes."""
     # where the token is a position plus a constant, the axis replaces the whole position
     token = term.token
     for axis, position in enumerate(equation.positions):
@@ -389,12 +389,11 @@ def _on_axes(equation: Equation, term: Term) -> Term:
         for axis, position in enumerate(equation.positions):
             poly = position_value(position)
             free = {a for a in poly.letters if is_index(a)}
-            if free == {name}:
-                # from axis = slope * index + rest, for a slope of 1 or -1
-                slope = position_value(position).coefficient(name)
-                values[name] = (
-                    Poly.atom(axis_atom(axis)) - (poly - slope * Poly.atom(name))
-                ) * slope
+            slope = poly.coefficient(name)
+            if free == {name} and len(slope.terms) == 1:
+                # from axis = slope * index + rest
+                rest = poly - slope * Poly.atom(name)
+                values[name] = (Poly.atom(axis_atom(axis)) - rest) / slope
                 break
         else:
             raise Unsupported(
