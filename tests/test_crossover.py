@@ -192,8 +192,12 @@ def test_random_requests_against_a_scan(seed: int) -> None:
 
 
 def test_the_sizes_that_fit_are_those_that_a_scan_finds() -> None:
-    """Of every mixer, each of its sizes between others that fit."""
-    for mixer in map(builtin, names()):
+    """Of every mixer, each of its sizes between others that fit; one size is bounded twice."""
+    between = cm.Mixer("between")
+    P, Q, R = (between.size(x, "a width", width) for x, width in (("P", 3), ("Q", 5), ("R", 9)))
+    between.at_most(P, Q)
+    between.at_most(Q, R)
+    for mixer in [between, *map(builtin, names())]:
         (sizes,) = combinations(letters_of(mixer, "training"), {}, mixer)
         for letter in mixer.letters:
             found = fitting(mixer, letter, sizes)

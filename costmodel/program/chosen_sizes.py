@@ -404,15 +404,23 @@ def fitting(
     found: Sequence[int] = range(step, LARGEST + 1, step)
     if chosen is not None:
         found = [size for size in sorted(chosen) if fits(size)]
-    elif mixer.bounded_sizes:  # each bound holds up to a size, or from a size on
-        if fits(found[0]):
-            found = found[: bisect_left(found, True, key=lambda size: not fits(size))]
-        else:
-            found = found[bisect_left(found, True, key=fits) :]
+    else:
+        for size, bound in mixer.bounded_sizes:
+            found = _with_room(found, letter, (bound - size).substitute(known))
     if not found:
         given = ", ".join(f"{x} = {size}" for x, size in others.items())
         raise SizeError(f"no {letter} fits {mixer.name} at {given}: change one of these sizes")
     return found
+
+
+def _with_room(found: Sequence[int], letter: str, room: Poly) -> Sequence[int]:
+    """The ascending values `found` of the size `letter` at which `room` is at least 0: those up to
+    a value, or from a value on. All of them if `room` depends on another size."""
+    if not found or not room.letters <= {letter}:
+        return found
+    begins = room.rational({letter: found[0]}) >= 0
+    end = bisect_left(found, True, key=lambda x: (room.rational({letter: x}) >= 0) is not begins)
+    return found[:end] if begins else found[end:]
 
 
 def _is_whole(extent: Poly) -> bool:
