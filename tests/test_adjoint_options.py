@@ -29,6 +29,8 @@ from costmodel.program.conventions import WANTED, Convention, convention
 from costmodel.program.recurrences import blocks
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.counting.counts import with_once as classes
+from costmodel.questions.question import Case, answers
+from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import Training, system_of
 from costmodel.report.document import Document, Page
 from costmodel.report.explanation import Explanation
@@ -396,6 +398,10 @@ def test_state_of_the_optimiser() -> None:
     found = cm.peak(cm.mixer("self-attention"), "training-step", only="inputs")
     assert found.parameters.at({"d": 3}) == 36 and not found.gradients.terms
     assert not found.optimiser("adamw").terms
+    for names, entries in (("strict", 72), ("only=inputs", 0)):
+        about = answers(cm.mixer("self-attention"), "direct", "training-step", convention(names))
+        case = Case(about, {"d": 3, "n": 1, "l": 2}, symbolic=False, optimiser="adamw")
+        assert case.figure(FIGURES["optimiser"]) == entries
 
 
 @pytest.mark.parametrize(

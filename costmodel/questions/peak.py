@@ -15,9 +15,9 @@ from operator import ge
 from typing import TYPE_CHECKING, Unpack
 
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.equations import TRAINED, Equation, Mixer, System
 from costmodel.language.nodes import Array
-from costmodel.program.conventions import Convention
+from costmodel.program.conventions import WANTED, Convention
 from costmodel.program.phases import TRAINING_STEP, iteration_domains, phase_name
 from costmodel.program.recurrences import blocks, references
 from costmodel.program.tokens import tokens
@@ -335,17 +335,18 @@ def _of_a_batch(case: Case) -> Largest:
 
 def _optimiser(case: Case) -> Exact:
     """The size of the state of the case's optimiser, in bytes of the weights' type, or in elements
-    if the case has no element types. Raises Unanswered without an optimiser."""
+    if the case has no element types; 0 if parameters get no gradient (`only=inputs`). Raises
+    Unanswered without an optimiser."""
     if case.optimiser is None:
         raise Unanswered("no optimiser is given: add --optimiser sgd, momentum or adamw")
-    return in_bytes(
-        case, "weights", case.about.of(parameters_of).exact * OPTIMISERS[case.optimiser]
-    )
+    trained = "parameter" in WANTED.get(case.about.convention.backward.only, TRAINED)
+    times = OPTIMISERS[case.optimiser] if trained else 0
+    return in_bytes(case, "weights", case.about.of(parameters_of).exact * times)
 
 
 def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     for name in dict.fromkeys(case.optimiser for case in cases if case.optimiser):
-        yield f"optimiser {name}: {OPTIMISERS[name]} times the parameters"
+        yield f"optimiser {name}: {OPTIMISERS[name]} times the parameters that get a gradient"
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
