@@ -248,6 +248,12 @@ def rounded_bound(m: Any, f: Any, x: Any, y: Any) -> None:
     y[i, a] = cm.sum_(x[k, a], over=k)
 
 
+def blocks_of_a_sum(m: Any, f: Any, x: Any, y: Any) -> None:
+    _, d, i, _, a = indices(m, f)
+    z, e = f.array("z", 2 * d + 2), f.index("e", 1, d + 1)
+    z[(i - 1) * (d + 1) + e] = x[i, a] * x[i, a]
+
+
 def defines_the_input(m: Any, f: Any, x: Any, y: Any) -> None:
     _, _, i, _, a = indices(m, f)
     x[i, a] = y[i, a]
@@ -261,6 +267,7 @@ WRITING: dict[Write, str] = {
     axes: "x has 2 axes but is indexed with 1",
     not_affine: "an index of x: index 'i*l + 2' in bad multiplies an index",
     rounded_bound: "index k is bounded by floor(i/2), which rounds i: bound k by",
+    blocks_of_a_sum: "an index of z: blocks of d + 1 entries in bad have a sum of sizes as",
     defines_the_input: "x is declared by m.input, and no equation may define it",
 }
 

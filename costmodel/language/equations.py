@@ -866,8 +866,8 @@ class Mixer:
 
         Raises:
             WrongKind: a number that is not whole.
-            EquationError: an index of another form, an expression that is none of these, or an
-                array entry that holds no positions.
+            EquationError: an index of another form, an expression that is none of these, an array
+                entry that holds no positions, or blocks whose length h is a sum of sizes.
         """
         match part:
             case Index():
@@ -884,6 +884,7 @@ class Mixer:
                         "expression as an array with below=, or write (P[i] - 1)*B + e, place e of "
                         "block P[i]"
                     )
+                self._refuse_sum(at[1])
                 return Gather(self._of_positions(at[0]), at[1], at[2])
             case float():
                 raise WrongKind(f"an index must be a whole number, got {described(part)}")
@@ -905,8 +906,17 @@ class Mixer:
                 f"index '{poly}' in {self.name} multiplies an index: this is allowed only in "
                 "(j - 1)*h + c, entry c of block j, with c in 1..h"
             )
+        self._refuse_sum(flat.extent)
         self.position(flat.inner)  # refuses a place that is no position itself
         return flat
+
+    def _refuse_sum(self, extent: Poly) -> None:
+        """Raise EquationError for blocks whose length is a sum, by which no axis is divided."""
+        if len(extent.terms) > 1:
+            raise EquationError(
+                f"blocks of {extent} entries in {self.name} have a sum of sizes as their length: "
+                "give the array an axis of blocks and an axis of places"
+            )
 
     def _by_numbered_blocks(self, poly: Poly) -> Position:
         """The affine position `poly`: (j-1)*16 + c as Flat(j, c, 16), if c holds an index and is
