@@ -493,10 +493,10 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
     pairs = {pair for extent in extents(mixer, form) for pair in quotients(extent)}
     found = dict(pair for pair in sorted(pairs) if known.issuperset(pair))
 
-    def depth(size: str) -> int:
-        return 1 + depth(found[size]) if size in found else 0
+    def place(size: str) -> int:
+        return 1 + place(found[size]) if size in found else 0
 
-    return {size: found[size] for size in sorted(found, key=depth)}
+    return {size: found[size] for size in sorted(found, key=place)}
 
 
 @cache
@@ -549,7 +549,7 @@ def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> d
 def _place(mixer: Mixer, extent: Poly) -> str:
     """The end of a message, "; d/n bounds index j (FILE, line 7)": the index that `extent` bounds,
     or the array that has an axis of it, with file and line if a form declares it; "" for neither,
-    and for what a derived form, such as that of the gradients, declares."""
+    and for an index or array of a derived form, such as one of gradients."""
     for form in mixer.forms.values():
         for index in form.indices.values():
             if extent in index.ends and index.name in form.places:

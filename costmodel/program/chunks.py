@@ -41,9 +41,9 @@ from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, call, 
 
 
 def by_chunk_and_place(system: System) -> System:
-    """The system, as every form is lowered to, with separate axes for chunk and place in each
-    intermediate array that has a reference to only some places of a chunk, S[q*C], or to places on
-    which other positions depend, A[(q-1)*C + e, s] for s in 1..e."""
+    """The system with separate axes for chunk and place (a step of `lower`) in each intermediate
+    array that has a reference to only some places of a chunk, S[q*C], or to places on which other
+    positions depend, A[(q-1)*C + e, s] for s in 1..e."""
     arrays = [array for array in system.defining if array.role == "intermediate"]
     return _with_split_axes(system, arrays, lambda row_axis: not row_axis.whole_chunks)
 

@@ -313,10 +313,10 @@ def joined_terms(
 ) -> Terms:
     """The token of an array's entry in the axes of the array, from the tokens of the equations that
     define the array (in their free indices), all as terms (token, conditions). If the terms of one
-    equation are right at the entries of all equations, they are used alone: the token i of later
-    rows also covers the token 1 of a first row. Otherwise, and where the system reads entries that
-    no equation defines, the terms of each equation hold at the entries that the equation defines
-    on `domain`."""
+    equation are right at the entries of all equations, these terms are used alone: the token i of
+    later rows also covers the token 1 of a first row. Otherwise, and where the system reads entries
+    that no equation defines, the terms of each equation hold at the entries that the equation
+    defines on `domain`."""
     found = {
         equation: tuple(_on_axes(equation, term) for term in terms)
         for equation, terms in equations.items()

@@ -82,8 +82,8 @@ class Dtypes:
 
     def caption_of(self, subjects: Iterable[Mixer]) -> str:
         """The element types of mixers and networks in words: once if all have the same types, else
-        with names: `elements fp32 (self-attention); elements bf16, state fp32 (gpt-2)`. A type of
-        weights is that of constant tables too, which are named."""
+        with names: `elements fp32 (self-attention); elements bf16, state fp32 (gpt-2)`. If weights
+        have a type of their own, constant tables have it too, and are named."""
         having: dict[str, dict[str, None]] = {}
         tables: dict[str, None] = {}
         for subject in subjects:

@@ -157,9 +157,9 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
 
 
 def _arrays_after(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
-    """Array of a loss -> the array that stands for it behind the mixer with output y: the input is
-    y itself, the target `y.target` (a context), an intermediate array `y.loss.NAME`, the result
-    `y.loss`."""
+    """Array of a loss -> the array of mixer `owner` that stands for it behind the output y: the
+    input is y itself, the target `y.target` (a context), an intermediate array `y.loss.NAME`, the
+    result `y.loss`."""
     latex = output.latex or identifier(output.name)
     found = {loss.mixer.role("input"): output}
     for array in (*loss.mixer.arrays.values(), *loss.defining):

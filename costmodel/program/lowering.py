@@ -222,8 +222,8 @@ def _norms_or_scales(value: Node) -> bool:
 
 
 def _head_beside(equation: Equation, ref: Ref) -> Index | None:
-    """The free index of an equation that numbers the n/g heads of a group, where a reference has
-    the index of the group, over 1..g, as a position, and not that of the head; None without one."""
+    """The free index o in 1..n/g of an equation, which numbers the heads of a group, if a reference
+    is read at the group's index j in 1..g and not at o: Q[j, i, p] by S[j, o, i]. Else None."""
     names = {*names_in(ref.positions)}
     for group in equation.indices:
         if group.as_poly() in ref.positions and len(group.upper) == 1:
@@ -424,9 +424,9 @@ def _to_ends_of_block(index: Index, free: Mapping[str, Index], rows: int) -> Ind
 def _over_own_rows(
     loop: Sequence[Equation], wide: Mapping[str, Index]
 ) -> Iterator[tuple[Equation, Mapping[Index, Index]]]:
-    """Yield (equation of a loop, {index of a sum over rows of the loop: the index from the first
-    row of its range in `wide` on}); the upper bounds stay, such as j <= i - 1, as rows further
-    on have not been computed."""
+    """Yield each equation of a loop, as (equation, {index of a sum over the loop's rows: the index
+    with its lower bounds in `wide`}). Its upper bounds stay, such as j <= i - 1, as later rows have
+    not been computed."""
     arrays = {equation.array for equation in loop}
     for equation in loop:
         over = (

@@ -50,7 +50,7 @@ def may_be_empty(equation: Equation) -> bool:
     """Whether an equation may have an empty sum: a reduction that is not proven to have a term at
     every point (the sum over j in 2..i has none at i = 1), or a bracket (a value under a condition)
     without a value where the condition fails. False spares the callers all other tests for empty
-    sums. Nodes are asked that can be empty by themselves: reductions, unless each range has a
+    sums. Only nodes that can be empty by themselves count: reductions, unless each range has a
     value, and brackets without an alternative."""
     for part, over in walk(equation.value):
         if RULES[type(part)] in (_always, both, _either, _inside):
@@ -181,9 +181,9 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
 def _bracket(node: Bracket, around: Constraints) -> Places:
     """The places (disjoint conditions) at which a bracket, `body` under a condition, is not an
     empty sum: everywhere, if it has a value where the condition fails (`otherwise`); else the
-    places of the body. With indices `first`, as in the gradient of a maximum over j, it holds at
-    one of their points, which values decide. No cost depends on which point, so the point is taken
-    where each index equals the largest of its lower bounds."""
+    places of the body. With indices `first`, as in the gradient of a maximum over j, the bracket
+    holds at one point of these indices, which values decide. No cost depends on which point, so the
+    point is taken where each index equals the largest of its lower bounds."""
     if node.otherwise is not None:
         return EVERYWHERE
     places = present(node.body, around)

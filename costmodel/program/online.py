@@ -192,8 +192,9 @@ class _Softmax:
     def running(
         self, row: Equation, value: Node, step: str, scale: Ref | None
     ) -> tuple[Callable[[Poly], Ref], list[Equation]]:
-        """A running maximum, or with a `scale` sum, of a row's `value` over its keys: (number of a
-        block -> its entry, the equations of the first block and of later ones)."""
+        """A running maximum, or with a `scale` sum, of a row's `value` over blocks of keys, in a
+        new array: (number of a block -> entry, equations of the first block, unless sums start from
+        0, and of later ones). `step`: the end of the array's name."""
         entry, q = _numbered(row, step, self.blocks), self.block.as_poly()
         before, later = entry(q - 1), self.of_block(value, q)
         later = Add(Mul(before, scale), later) if scale is not None else Maximum(before, later)

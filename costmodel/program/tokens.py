@@ -82,7 +82,7 @@ class Tokens:
         where they depend on an input or a context, 0 elsewhere. tau, the latest input row that an
         entry depends on, cannot tell, as it assumes an endless sequence: a sum over later rows has
         no term at row l. Zeros read outside of an array count as inputs where the array depends on
-        one: they surround the rows of each sequence."""
+        one: such zeros surround the rows of each sequence."""
         given = (*self.system.inputs, *self.system.mixer.contexts)
         return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
 
@@ -234,8 +234,8 @@ class Tokens:
 
     @cached_property
     def _undecided(self) -> Unsupported | None:
-        """The reason why it is not derived which entries depend on an input or a context, whatever
-        the row; None if it is."""
+        """The reason why it is not derived which entries depend on some row of an input or a
+        context; None if they are derived."""
         try:
             _ = self._dependence
         except Unsupported as error:

@@ -84,7 +84,7 @@ def _region(
     hidden: tuple[str, ...],
 ) -> Constraints | None:
     """The entries at `positions` in an array of this shape, as constraints on its axes, with the
-    indices `hidden` eliminated; None if there are none. Cached by shape, for all arrays of it."""
+    indices `hidden` eliminated; None if there are none. Cached, for all arrays of one shape."""
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
         entry, extent = Poly.atom(axis_atom(axis)), shape[axis]
@@ -585,8 +585,7 @@ def _refuse(
 ) -> Iterator[Suspect]:
     """Raise EquationError if one of the regions contains an entry at one of the small sizes; yield
     the regions that may contain an entry at larger sizes. The message is `words`, `place(sizes)`
-    and the sizes. A region whose number of entries has no formula passes: what it would refuse is
-    not proven."""
+    and the sizes. A region whose number of entries has no formula passes: no fault is proven."""
     for found in regions:
         if infeasible(found):
             continue
