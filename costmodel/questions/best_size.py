@@ -174,8 +174,8 @@ def _searched(
 def _first_rows(case: Case, figure: Figure, letter: str, size: int) -> int:
     """A lower bound on a longest path at all values of the size `letter` above `size`, where the
     first `size` rows are one chunk: the path through these rows in a forward pass. A form with
-    one-token inference computes the entries of a row alike whatever the number of rows. 0 if it is
-    not proven that the rows are computed alike at all these values too."""
+    one-token inference computes the entries of a row alike whatever the number of rows. 0 for other
+    forms, or if it is not proven that all these values compute the rows alike."""
     forward = replace(case, about=case.about.about("training"))
     sizes = {letter: size + 1, "l": size}
     at = {**case.sizes, **sizes}

@@ -159,8 +159,8 @@ def _sum_of(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Case], Exact
 
 
 def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[Case]], bool]:
-    """A function of a table's cases, for `Figure.usual`: whether the default table shows the column
-    whose terms are `parts`, as it does if some case has a term."""
+    """A function of a table's cases, for `Figure.usual`: whether some case has a term, so that the
+    default table shows the column whose terms are `parts`."""
 
     def usual(cases: Sequence[Case]) -> bool:
         """Whether `parts` of some case has an entry; False for cases without an answer."""

@@ -350,7 +350,8 @@ class Case:
         baseline: returns the case that ratios divide by, or raises Unanswered.
         ties: with `symbolic`, size -> the size that is not given and takes its place in formulas.
         board: the board (`prediction.boards.Board`) whose figures some columns need; None without.
-        implementation: the module whose time is predicted; "" for kernels, else the fastest module.
+        implementation: the module whose time is predicted; "": known kernels, or the fastest
+            module.
     """
 
     about: Answers

@@ -167,7 +167,7 @@ def _select(node: Select, points: Points) -> Iterator[Executed]:
 
 def _sorted_entries(node: Select, points: Points) -> Poly:
     """The number of entries of a sorted row, as a polynomial in sizes; an index that constraints
-    fix (i = t for one token) is replaced by its value. Unsupported if it depends on others."""
+    fix (i = t for one token) is replaced by its value. Unsupported for any other index."""
     number = terms_of(node.over)
     for name in sorted(variables_of([number])):
         # an equation c = 0, as t - i = 0, gives the index's value c + i = t
