@@ -31,8 +31,7 @@ AT_ONCE = 10_000_000
 IN_ALL = 20 * AT_ONCE
 """The largest number of points of all expressions of a search together."""
 EACH_ROW = 5_000
-"""Evaluating an equation of a loop at one row takes about as long as this number of points at
-once."""
+"""Evaluating a loop's equation at one row takes about as long as so many points at once."""
 
 SMALL = 100
 """Points are cached for sizes up to this one: proofs ask for the same few small sizes often."""

@@ -406,6 +406,8 @@ def _to_ends_of_block(index: Index, free: Mapping[str, Index], rows: int) -> Ind
         return index
 
     def ends(bound: Poly, *, upper: bool) -> list[Poly]:
+        """The bounds in place of one: at the first row of the block, or at its last row and at the
+        last row of all; the bound itself unless it names exactly one free index of one range."""
         named = [free[atom] for atom in bound.letters if atom in free]
         slope = bound.coefficient(named[0].atom).constant() if len(named) == 1 else None
         if not slope or isinstance(named[0], UnionIndex):
@@ -610,9 +612,9 @@ class _Pads:
         return self.known[of, window]
 
     def _made(self, of: Array, window: Window, step: str) -> Array:
-        """A new padded copy of an array, with the positions of the window (axis, first, last). Its
-        equations join `waiting`: one for the entries of the array, one for the zeros before them
-        and one for the zeros behind them."""
+        """A new padded copy of an array, named by `step`, with the positions of the window (axis,
+        first, last). Its equations join `waiting`: one for the entries of the array, one for the
+        zeros before them and one for the zeros behind them."""
         axis, first, last = window
         shape = (*of.shape[:axis], last - first + 1, *of.shape[axis + 1 :])
         made = derived(of, "padding", step, shape=shape)

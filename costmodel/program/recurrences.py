@@ -43,9 +43,8 @@ class Block:
 
     @cached_property
     def last_rows(self) -> Mapping[Array, Poly]:
-        """The last row of each array that the loop computes: the extent of the row axis, or less if
-        the bounds of the loop's indices prove that no equation goes further. {} outside of
-        loops."""
+        """The last row of each array that the loop computes ({} outside of loops): the extent of
+        the row axis, or less if the bounds of indices prove that no equation goes further."""
         extents = {array: array.shape[axis] for array, axis in self.axes.items()}
         if len({*extents.values()}) == 1:
             ends = [_ends(self.row(equation), equation) for equation in self.equations]

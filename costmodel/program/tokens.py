@@ -90,8 +90,8 @@ class Tokens:
         self, arrays: dict[Array, Terms], *, zeros: bool = False
     ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
         """(array -> terms, equation -> terms), each term (token, conditions): the tokens of all
-        arrays and all equations, derived from `arrays`, those of the inputs (extended in place);
-        `zeros`: reads outside of an array count as token 1."""
+        arrays and all equations, derived from `arrays`, those of the given arrays (extended in
+        place; none without any); `zeros`: reads outside of an array count as token 1."""
         equations: dict[Equation, Terms] = {}
         for block in blocks(self.system) if arrays else ():
             self._settle(block, arrays, equations, zeros)
