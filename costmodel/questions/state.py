@@ -101,8 +101,7 @@ def entries(
 
 def numbers(regions: Mapping[Array, Sequence[Constraints]]) -> dict[str, Exact]:
     """Name of an array -> the number of entries in the union of its regions, exact in sizes: {v: t}
-    for v with the region 1..t. Arrays of one name (steps of a composite such as softmax) are added
-    up."""
+    for v with the region 1..t. Arrays of one name (steps of one composite) are added up."""
     found: dict[str, Exact] = {}
     for array, parts in regions.items():
         more = union_size(axes_of(array), parts, Poly.of(1))

@@ -62,9 +62,10 @@ def mixer_required(question: Q) -> Q:
 def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: str) -> System:
     """The equations of a form in a phase, after the rewrites; with gradients if the phase has them.
 
-    Inference ignores `dense` and the paddings: one new token at position t has no axis beyond t.
-    Phases without gradients ignore rewrites that change only the backward pass. The equations of a
-    user's own mixer (not marked `checked`) are validated first.
+    Inference ignores rewrites of whole sequences (`of_sequences`), such as `dense` and the
+    paddings: one new token at position t has no axis beyond t. Phases without gradients ignore
+    rewrites that change only the backward pass. The equations of a user's own mixer (not marked
+    `checked`) are validated first.
 
     Raises:
         EquationError: an unknown form, a form that reads or defines entries that it must not, or

@@ -96,8 +96,7 @@ class Elements(Symbolic):
 
     def in_bytes(self, types: Dtypes, sizes: Mapping[str, Poly]) -> Exact:
         """The bytes of b sequences. Each row of the cache, as wide as `sizes` say, takes whole
-        blocks of a quantised type; weights take the bytes of an entry, as if rows filled their
-        blocks."""
+        blocks of a quantised type; weights are counted as if rows filled blocks."""
         found = Exact()
         for kind, number in self.kinds.items():
             if kind != "cache":
