@@ -25,6 +25,7 @@ from profiler.counting.call import (
     higher_order_reason,
     is_arithmetic,
 )
+from profiler.counting.constants import Constants
 from profiler.counting.mode import DispatchMode, OperationKind, name_of_functions
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.rules import operations_of
@@ -58,14 +59,18 @@ class DispatchCounts(Record, frozen=True):
     """The operations that one call dispatched.
 
     `operations` is the sum over the operations with a counting rule; `complete` says whether these
-    are all. `by_op` and `unknown` are keyed by torch's names (`aten::mm`). `dispatched` is the
+    are all. `constants` is the part of them on constants of the sizes (`Constants`), by operation.
+    `by_op` and `unknown` are keyed by torch's names (`aten::mm`). `dispatched` is the
     number of dispatched operations, `launched` their number without views (on a CPU each of these
     runs its own kernel; on a GPU use `count_kernels`).
     """
 
-    WRITTEN = ("operations", "by_op", "unknown", "dispatched", "launched", "complete")
+    WRITTEN = (
+        "operations", "constants", "by_op", "unknown", "dispatched", "launched", "complete"
+    )  # fmt: skip
 
     operations: Operations = NOTHING
+    constants: Mapping[str, Operations] = {}
     by_op: Mapping[str, DispatchedOperation] = {}
     unknown: Mapping[str, UncountedOperation] = {}
     dispatched: int = 0
@@ -110,6 +115,7 @@ class DispatchRecorder(DispatchMode):
         self.unknown: dict[str, UncountedOperation] = {}
         self.products: dict[str, Counter[tuple[int, int, int, int]]] = {}
         """Operation -> the shapes of its products of two matrices, with their numbers."""
+        self.constants, self.on_constants = Constants(), dict[str, Operations]()
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run a higher-order operator, and note the operator as uncounted."""
@@ -135,6 +141,8 @@ class DispatchRecorder(DispatchMode):
                 counted = operations_or_parts(kind.func, call, args, kwargs)[0]
             except CountError as error:
                 self.uncounted(call.name, str(error), read + written)
+        if self.constants.see(kind.func, call) and counted != NOTHING:
+            self.on_constants[call.name] = self.on_constants.get(call.name, NOTHING) + counted
         before = self.by_op.get(call.name, DispatchedOperation(view=kind.view))
         if shape := product_shape(call):
             self.products.setdefault(call.name, Counter())[shape] += 1
@@ -165,6 +173,7 @@ class DispatchRecorder(DispatchMode):
             leave = getattr(Tensor, name)
 
             def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+                self.constants.told |= not self.constants.holds(tensor)
                 if is_arithmetic(tensor.dtype):
                     touched = tensor.numel() * tensor.element_size()
                     self.uncounted(f"Tensor.{name}", LEFT, touched)
@@ -193,6 +202,7 @@ class DispatchRecorder(DispatchMode):
             total += op.operations
         return DispatchCounts(
             operations=total,
+            constants=dict(self.on_constants),
             by_op={
                 name: replace(op, products=self.shapes_of(name)) for name, op in self.by_op.items()
             },

@@ -18,6 +18,12 @@ ZERO_GRADIENTS = (
 )
 """The meaning of the cause `zeros` in a reconciliation."""
 
+CONSTANTS = (
+    "operations on constants of the sizes (as torch.arange makes them; a buffer would hold the "
+    "results)"
+)
+"""The meaning of the cause `constants` in a reconciliation."""
+
 
 class Operations(Record, frozen=True):
     """Exact numbers of scalar operations; `other` by name (compare, sqrt, tanh, ...).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
@@ -29,6 +29,9 @@ from costmodel.symbolic.piecewise import Exact
 from profiler.counting.operations import Classes
 from profiler.counting.rules import nominal
 from profiler.modules.registry import Implementation, without_token
+
+if TYPE_CHECKING:
+    from profiler.counting.dispatch import DispatchCounts
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,36 @@ def dispatched_classes(operations: Mapping[str, Any]) -> Classes:
     """Rung 3 of a reconciliation: dispatched operations by class. `operations` is the JSON form of
     `Operations`, with the other classes under "other"."""
     return {k: operations[k] for k in CLASSES} | dict(operations["other"])
+
+
+def classes_of(call: DispatchCounts) -> tuple[Classes, Classes]:
+    """(the operations that a call dispatches, those of them on constants of the sizes), by
+    class."""
+    constants = [dispatched_classes(each.to_json()) for each in call.constants.values()]
+    return dispatched_classes(call.operations.to_json()), sum_classes(constants)
+
+
+def dispatched_gap(
+    dispatched: tuple[Classes, Classes], counted: Classes
+) -> tuple[Classes, Classes]:
+    """(the dispatched operations less those that a description counts, without those beside it; the
+    operations beside it), by class. Beside it are operations on constants of the sizes that it
+    leaves out: all of a class if the difference is smaller without them, else none.
+
+    Args:
+        dispatched: `classes_of` a call.
+
+    >>> dispatched_gap(({"mul": 6, "compare": 64}, {"mul": 2, "compare": 64}), {"mul": 6})
+    ({}, {'compare': 64})
+    """
+    found, constants = dispatched
+    gap = class_differences(found, counted)
+    beside = {
+        name: n
+        for name, n in constants.items()
+        if abs(gap.get(name, 0) - n) < abs(gap.get(name, 0))
+    }
+    return class_differences(gap, beside), beside
 
 
 def sum_classes(parts: Iterable[Classes]) -> Classes:

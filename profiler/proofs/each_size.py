@@ -16,10 +16,10 @@ from costmodel.symbolic.piecewise import Exact
 from profiler.counting.dispatch import count_dispatch
 from profiler.modules.described import (
     by_class,
-    class_differences,
     classes_at,
+    classes_of,
     description_of,
-    dispatched_classes,
+    dispatched_gap,
     executed_counts,
 )
 from profiler.proofs.draws import MOST_POINTS, Draw
@@ -104,10 +104,10 @@ class EachSize:
             except (ConventionError, Unsupported, Unanswered):
                 self.uncounted = f"operations of {phase} have no formula and were not compared"
                 continue
-            found = dispatched_classes(call.operations.to_json())
+            gap, _ = dispatched_gap(classes_of(call), counted)
             if not call.complete:
                 self.uncounted = f"some operations of {phase} have no rule and were not compared"
-            elif gap := class_differences(found, counted):
+            elif gap:
                 more = ", ".join(f"{n:+,} {name}" for name, n in gap.items())
                 return f"{who} dispatches other operations than its description: {more}"
         return ""

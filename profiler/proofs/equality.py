@@ -29,14 +29,15 @@ from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.piecewise import Exact
+from profiler.counting.operations import CONSTANTS, Classes
 from profiler.modules.base import State
 from profiler.modules.described import (
     Described,
     by_class,
-    class_differences,
     classes_at,
+    classes_of,
     description_of,
-    dispatched_classes,
+    dispatched_gap,
     executed_counts,
 )
 from profiler.modules.registry import Implementation, NoModule, implementations, without_token
@@ -397,6 +398,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     name = f"{implementation.name}: {DISPATCHED}"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}
+    noted: dict[str, str] = {}
     described = cache(partial(description_of, mixer, implementation))
 
     @cache
@@ -434,22 +436,41 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
                 except (Unsupported, Unanswered) as reason:
                     left[f"not counted: {reason}"] = None
                     return ""
-                found = dispatched_classes(call.operations.to_json())
-                if gap := class_differences(found, counted):
+                gap, beside = dispatched_gap(classes_of(call), counted)
+                more = _on_constants(beside)
+                if gap:
                     meant = described(phase, names)
                     advice = remedy(meant, phase, case.sizes, fewer=min(gap.values()) < 0)
-                    return f"{_unexplained(meant, phase, t, gap)}; {advice}"
+                    more = f", without {more}" * bool(more)
+                    return f"{_unexplained(meant, phase, t, gap)}{more}; {advice}"
+                if more:
+                    noted[phase] = (
+                        f"beside its description {_call(phase, t)} at {words(case.sizes)} "
+                        f"dispatches {more}"
+                    )
         return ""
 
     done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"
     proof = prove_cases(name, mixer, implementation, apart, done)
-    return Proof(name, None, "; ".join(left)) if left and proof.passed else proof
+    if left and proof.passed:
+        return Proof(name, None, "; ".join(left))
+    return _noting(proof, noted.values())
+
+
+def _call(phase: str, t: int) -> str:
+    """The name of a call: forward, or the step of token `t` in inference."""
+    return f"step at token {t}" if phase == "inference" else "forward"
+
+
+def _on_constants(beside: Classes) -> str:
+    """Words on operations on constants of the sizes, by class; "" without any."""
+    parts = ", ".join(f"{n:,} {name}" for name, n in beside.items())
+    return f"{parts} in {CONSTANTS}" * bool(parts)
 
 
 def _unexplained(described: Described, phase: str, t: int, gap: Mapping[str, int]) -> str:
     """The words that a call dispatches more operations (`gap` above 0, by class) or fewer than its
     description; `t` is the token of a step."""
-    call = f"step at token {t}" if phase == "inference" else "forward"
     rewrites = ", ".join(described.rewrites) or "none"
     parts = {
         word: ", ".join(f"{abs(n):,} {name}" for name, n in gap.items() if n * sign > 0)
@@ -457,7 +478,7 @@ def _unexplained(described: Described, phase: str, t: int, gap: Mapping[str, int
     }
     apart = " and ".join(f"{operations} {word}" for word, operations in parts.items() if operations)
     return (
-        f"{call} of a batch of {BATCH} dispatches {apart} than its description (form "
+        f"{_call(phase, t)} of a batch of {BATCH} dispatches {apart} than its description (form "
         f"'{described.form}', rewrites: {rewrites})"
     )
 

@@ -28,13 +28,15 @@ from costmodel.program.lowering import lower
 from costmodel.proofs.tried_sizes import LONG, module_sizes, words
 from costmodel.symbolic.piecewise import Exact
 from profiler.counting.dispatch import MATRICES, DispatchCounts, count_dispatch
-from profiler.counting.operations import Classes
+from profiler.counting.operations import NOTHING, Classes
 from profiler.modules.described import (
     by_class,
     class_differences,
     classes_at,
+    classes_of,
     description_of,
     dispatched_classes,
+    dispatched_gap,
     executed_counts,
     sum_classes,
 )
@@ -161,16 +163,20 @@ class _Calls:
         whatever the module raises."""
         self._form = mixer.forms[implementation.form] if phase == "training" else None
         self.known, self.same_keys = True, dict[str, Sequence[int]]()
-        self._found: list[tuple[dict[str, int], Mapping[str, Classes], Classes]] = []
+        self._found: list[
+            tuple[dict[str, int], Mapping[str, Classes], tuple[Classes, Classes]]
+        ] = []
         for sizes in module_sizes(mixer):
             for t, call in dispatched(case(mixer, implementation, sizes), phase):
                 at = dict(sizes) | {"b": BATCH} | ({"t": t} if t else {})
-                classes = dispatched_classes(call.operations.to_json())
                 by_op = {
-                    name: dispatched_classes(op.operations.to_json())
+                    name: class_differences(
+                        dispatched_classes(op.operations.to_json()),
+                        dispatched_classes(call.constants.get(name, NOTHING).to_json()),
+                    )
                     for name, op in call.by_op.items()
                 }
-                self._found.append((at, by_op, classes))
+                self._found.append((at, by_op, classes_of(call)))
                 self.known &= call.complete
 
         @cache
@@ -183,9 +189,11 @@ class _Calls:
 
     def gaps(self, names: Names) -> Iterator[Classes]:
         """Yield, for each call, the dispatched operations less those that the equations count under
-        the rewrites `names`, by class. Raises ConventionError, Unsupported, Unanswered."""
+        the rewrites `names`, by class (`dispatched_gap`). Raises ConventionError, Unsupported,
+        Unanswered."""
         for at, by_op, classes in self._found:
-            yield class_differences(classes, classes_at(self._counts(names, frozenset(by_op)), at))
+            counted = classes_at(self._counts(names, frozenset(by_op)), at)
+            yield dispatched_gap(classes, counted)[0]
 
     def explained(self, names: Names) -> bool:
         """Whether the equations count under these rewrites what every call dispatches."""

@@ -21,12 +21,13 @@ from costmodel.prediction.boards import Board
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
 from costmodel.program.phases import TRAINING_STEP
-from profiler.counting.operations import ZERO_GRADIENTS
+from profiler.counting.operations import CONSTANTS, ZERO_GRADIENTS, Classes
 from profiler.counting.rules import nominal_words
 from profiler.hardware.result import hardware_level
 from profiler.modules.described import (
     class_differences,
     dispatched_classes,
+    dispatched_gap,
     sum_classes,
 )
 from profiler.modules.registry import Implementation
@@ -42,12 +43,17 @@ from profiler.run.in_record import candidate_in_record
 from profiler.run.lower_bounds import limits_on
 
 
-def zeros(measurement: Measurement) -> tuple[Cause, ...]:
-    """The cause that the backward pass computed with zeros in place of absent gradients; () if the
-    record counts no operation on such zeros."""
-    counted = measurement.counts.get("zeros")
-    found = class_differences(dispatched_classes(counted), {}) if counted else {}
-    return (Cause(2, 3, "zeros", found, ZERO_GRADIENTS),) if found else ()
+def dispatch_causes(measurement: Measurement, second: Classes) -> tuple[Cause, ...]:
+    """The causes of the gap 2-3; `second` is rung 2. `zeros`: the backward pass computed with zeros
+    in place of absent gradients. `constants`: the call computed with constants of the sizes, beside
+    its description (`dispatched_gap`). Records of older versions count no constants."""
+    dispatch, counted = measurement.counts["dispatch"], measurement.counts.get("zeros")
+    zeros = class_differences(dispatched_classes(counted), {}) if counted else {}
+    constants = sum_classes(map(dispatched_classes, dispatch.get("constants", {}).values()))
+    found = class_differences(dispatched_classes(dispatch["operations"]), zeros)
+    _, beside = dispatched_gap((found, constants), second)
+    named = (("zeros", zeros, ZERO_GRADIENTS), ("constants", beside, CONSTANTS))
+    return tuple(Cause(2, 3, name, n, meaning) for name, n, meaning in named if n)
 
 
 @cache
@@ -86,7 +92,7 @@ def ladder(
         raise ValueError("the record holds no counts of dispatched operations: measure again")
     theory, dispatch = derived(measurement, mixer, implementation), measurement.counts["dispatch"]
     third = dispatched_classes(dispatch["operations"])
-    causes = (*theory.causes, *zeros(measurement))
+    causes = (*theory.causes, *dispatch_causes(measurement, theory.second))
     limits: Mapping[str, float] | str
     try:
         limits = limits_on(measurement, mixer, theory.form, on)

@@ -129,6 +129,7 @@ class Dispatch(TypedDict, total=False):
     """The figures of the dispatch counter."""
 
     operations: Required[Operations]
+    constants: dict[str, Operations]
     by_op: Required[dict[str, DispatchedOperation]]
     unknown: Required[dict[str, UncountedOperation]]
     launched: Required[Count]
