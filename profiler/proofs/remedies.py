@@ -139,11 +139,12 @@ def _left(calls: _Calls, tried: Iterable[Names], own: Names, called: str) -> str
     fewer = ", ".join(f"{-n:,} {name}" for name, n in left.items() if n < 0)
     apart = " and ".join([f"{more} more"] * bool(more) + [f"{fewer} fewer"] * bool(fewer))
     option = "step_" * (called == "step")
+    compared = " (comparisons: cm.maximum, cm.minimum, cm.max_over)" * (left.get("compare", 0) > 0)
     with_ = f"with {option}rewrites={rewrites}, " if rewrites != own else ""
     return (
         f"{UNEXPLAINED}. The results equal the equations': the operations alone differ, and {with_}"
         f"{called} at {words(at)} dispatches {apart}. If they are meant, a form with the same "
-        f"operations, named by {option}form=, explains them"
+        f"operations{compared}, named by {option}form=, explains them"
     )
 
 
