@@ -55,8 +55,8 @@ class _Adapting:
         self.p = Index("rank", (Poly.of(1),), (Poly.of(rank),))
         self.narrow: dict[tuple[Array, Ref, tuple[Index, ...]], Array] = {}
         """(weights W, rows x, free indices of x) -> the array of x A, shared by sums."""
-        self.equations: list[Equation] = []
-        self.arrays = dict(form.arrays)
+        self.equations: list[Equation] = []  # of the new form, so far
+        self.arrays = dict(form.arrays)  # of the new form: name -> array
 
     def form(self) -> Form:
         """The form with adapters: the author's equations, with x A B added to each linear map x W,

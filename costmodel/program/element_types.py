@@ -58,9 +58,9 @@ USUAL = "fp32"
 
 @dataclass(frozen=True)
 class Dtypes:
-    """Element types by role; "" where a user names no type of activations, and None where another
-    role has the type of the activations. `quantised`: the sentence that asks for the type of a
-    network's weights, which are quantised; "" for weights that are not."""
+    """Element types by role (`cache`: kept rows of tokens, `state`: entries of recurrences); ""
+    where a user names no type of activations, None for the type of activations. `quantised`: the
+    sentence that asks for the type of a network's quantised weights; "" for others."""
 
     activations: str = ""
     state: str | None = None

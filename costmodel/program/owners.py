@@ -77,7 +77,7 @@ class Owners:
         self.system = system
         self.tokens = tokens(system)
         self._arrays: dict[Array, Terms] = {a: self.tokens.of(a) for a in system.inputs}
-        self._equations: dict[Equation, Terms] = {}
+        self._equations: dict[Equation, Terms] = {}  # equation -> owner of its instances
         self._temporaries: dict[Array, bool] = {}  # the answers of `_is_temporary`
         for block in reversed(blocks(system)):
             if block.equations[0].array in self.tokens.from_inputs:

@@ -53,7 +53,7 @@ def phase_name(phase: str) -> str:
 @hashed_once
 @dataclass(frozen=True)
 class IterationDomain:
-    """The points of one equation that a phase executes."""
+    """The points of one equation that a phase executes: those that meet all `constraints`."""
 
     equation: Equation
     constraints: Constraints
