@@ -149,7 +149,7 @@ WORK: Rules[Callable[..., Work]] = Rules(
 
 
 class ChainDepths(Depths):
-    """The depth of each entry in steps, with a chain of these steps as its witness."""
+    """The depth of each entry in steps; its witness is a chain of these steps, chosen by `ties`."""
 
     def __init__(self, system: System, phase: str, ties: Ties) -> None:
         self.ties = ties

@@ -63,7 +63,7 @@ class Store:
         self.sources = fingerprint()
         self.new: dict[str, bytes] = {}
         """Answers that this process derived and that `write` adds to the file."""
-        self.known = self._read()
+        self.known = self._read()  # key -> answer, of the file and of forked processes
 
     def _read(self) -> dict[str, bytes]:
         """A dict: key -> answer (pickled), as the file holds them for the present source code; {}

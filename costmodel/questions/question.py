@@ -337,7 +337,7 @@ def over_parts(
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One row of a table: a form in a phase, the sizes, and the units of its figures.
+    """One row of a table: a form in a phase (`about`), the sizes, and the units of its figures.
 
     Args:
         sizes: all sizes of the mixer; with `symbolic`, only the sizes to substitute.

@@ -202,7 +202,7 @@ Region = tuple[Array, Constraints]
 
 @dataclass(frozen=True)
 class Touched:
-    """A region of entries that a reference reads, or that a gather may read."""
+    """A region of entries of a `kind` (`KINDS`) that a reference reads or a gather may read."""
 
     kind: str
     array: Array

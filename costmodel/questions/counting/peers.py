@@ -42,7 +42,7 @@ from costmodel.symbolic.polynomial import Poly
 
 @dataclass(frozen=True)
 class Contraction:
-    """The operations of one equation's contraction: per sequence, and once for all sequences."""
+    """The operations of one equation's contraction per sequence; `once_...`: for all sequences."""
 
     multiplications: Exact = Exact()
     additions: Exact = Exact()
