@@ -307,9 +307,9 @@ class Owners:
         return True
 
     def _is_summary(self, array: Array, served: Sequence[Constraints]) -> bool:
-        """Whether entries of an array combine several tokens and serve several tokens, such as the
-        state of a chunk. `served`: regions of its entries with the owners (`OWNER`) of their
-        readers."""
+        """Whether entries of an array, such as the state of a chunk, may combine several tokens and
+        serve several; False is proven. `served`: regions of entries with their readers' owners
+        (`OWNER`)."""
         # a second reader of the entry, whose owner is later by owner' >= 1
         later = {OWNER: Poly.atom(OWNER) + Poly.atom(f"{OWNER}'")}
         return any(
@@ -319,7 +319,7 @@ class Owners:
         ) and any(map(self._reads_several, self.system.defining[array]))
 
     def _reads_several(self, equation: Equation) -> bool:
-        """Whether an instance of an equation reads entries of several tokens."""
+        """Whether an instance of an equation may read several tokens' entries; False is proven."""
         found, kept = self._tokens_read(equation), {index.atom for index in equation.indices}
         # a second read of the instance, with summed indices and token marked ', of a later token
         return any(

@@ -181,7 +181,7 @@ def _each_smallest_in_its_case(
 
 def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
     """The number of points in the ranges of a reduction that meet one of the `places` (disjoint
-    conditions), in the indices around the reduction."""
+    conditions), exact in the sizes and the indices around the reduction."""
     ranges: Constraints = frozenset().union(*(index.constraints for index in over))
     names = tuple(index.atom for index in over)
     around = {a for c in ranges.union(*places) for a in variables_of([c])} - {*names}
