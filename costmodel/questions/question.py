@@ -230,7 +230,7 @@ class Answers:
 
 
 def _malformed(about: Answers) -> str:
-    """Why the equations of a form are malformed; "" if they are well-formed."""
+    """Why a form's equations are malformed, or lack an array to recompute; "" if neither is so."""
     try:
         system_of(about.mixer, about.form, (), "training")
         if about.convention.backward.recompute:

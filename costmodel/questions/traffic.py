@@ -647,8 +647,8 @@ def _counted_too_often(shares: Sequence[Share[Any]]) -> Exact:
 
 def _of_parts(shares: Sequence[Share[Traffic]]) -> Traffic:
     """The traffic of a network from the answers of its parts (`shares`). At least, weights move
-    once for each set, tables in common once, and other entries once a run; without
-    fusion, every run moves its weights."""
+    once for each set, tables in common once, and other entries once a run; unfused, every run moves
+    its weights. The network adds `kept`."""
     compulsory, unfused = Elements(), Elements()
     for share in shares:
         compulsory = compulsory + share.answer.compulsory.in_network(share, share.copies)
