@@ -68,6 +68,7 @@ OFTEN_EVALUATED = [
     d**2 / (n * n) - 4,
     call("ceil_log2", l / n) + call("pow2", call("Max", l, w)) - call("Min", l * d, C),
     call("floor_div", d / n + call("floor_div", l, C) - 1, w) * l / C,
+    call("ceil_log2", call("pow2", l - d) + 1) + 4 * call("pow2", w - d) + l / n,
 ]
 
 
@@ -133,6 +134,10 @@ def test_powers_of_two_of_a_size() -> None:
     assert 2 * 2 ** (k - 1) == 2**k
     assert (2 ** (k + 3)).at({"k": 2}) == 32
     assert (str((2**k) ** 2), PRETTY.poly((2**k) ** 2)) == ("2**(2*k)", "2^(2k)")
+    for _ in range(OFTEN + 1):  # exactly, also with a negative exponent, and once compiled
+        found = [(4 * 2 ** (k - l)).rational({"k": 1, "l": length}) for length in (4, 3)]
+        assert (found, type(found[1])) == ([Fraction(1, 2), 1], int)
+    assert call("pow2", -1) == Fraction(1, 2)
     assert call("ceil_log2", 2 ** (k - 1)) == k - 1
     assert call("ceil_log2", 3 * 2**k / 4) == k
     with pytest.raises(TypeError, match="got 3"):

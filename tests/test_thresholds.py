@@ -62,6 +62,9 @@ CONDITIONS = {
     "(l - 2)*(l - d)": "l**2 - d*l + 2*d - 2*l > 0",
     "d*ceil_log2(l)": "ceil_log2(l) > 0",  # 0 at l = 1
     "d*2**l": "at every size",
+    "2**(l - t + 1) - 1/2": "at every size",
+    "2**(l - d) - 1/2": "2*2**(-d + l) - 1 > 0",  # 1/4 - 1/2 at l = 1, d = 3
+    "ceil_log2(64/n) - 5": "ceil_log2(1/n) + 1 > 0",  # 3 - 5 at n = 8
 }
 """The last factor of the products, 2*d + l, l + d*n, (4*d - n)*l - d, is positive at every size."""
 

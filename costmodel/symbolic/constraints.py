@@ -315,7 +315,14 @@ def _least_value(atom: str) -> int | None:
     if atom.function == "Max":
         numbers = [arg.at({}) for arg in atom.args if isinstance(arg.constant(), int)]
         return max(numbers, default=None)
-    return {"ceil_log2": 0, "pow2": 1}.get(atom.function)
+    if atom.function == "pow2":
+        return int(nonnegative(atom.args[0]))
+    if atom.function != "ceil_log2":
+        return None
+    # whole arguments are 1 or more; of a fraction such as 1/n the logarithm may be negative
+    ((monomial, number), *more) = atom.args[0].terms.items()
+    whole = more or (isinstance(number, int) and all(power > 0 for _, power in monomial))
+    return 0 if whole or nonnegative(atom.args[0] - 1) else None
 
 
 def _floor_facts(constraints: Constraints) -> Constraints:

@@ -46,9 +46,10 @@ class _Small(Values):
 
     def __missing__(self, atom: str) -> int:
         drawn = pow(self.number + 2, 1 + sum(map(ord, atom)), 10_007) % 7
-        value = {"d": lambda: self["n"] * (drawn + 1), "l": lambda: self["t"] + drawn}
-        self[atom] = value.get(atom, lambda: drawn + 1)()
-        return self[atom]
+        rules = {"d": lambda: self["n"] * (drawn + 1), "l": lambda: self["t"] + drawn}
+        value: int = rules.get(atom, lambda: drawn + 1)()
+        self[atom] = value
+        return value
 
 
 SMALL = tuple(map(_Small, range(99)))
@@ -68,10 +69,9 @@ def _holds(constraint: Poly, example: int) -> bool | None:
 def _value(poly: Poly, sizes: dict[str, int]) -> Number | None:
     """The value of a polynomial; None if it has no exact value at these sizes."""
     try:
-        value = poly.rational(sizes)
+        return poly.rational(sizes)
     except (TypeError, ValueError, ZeroDivisionError):
         return None
-    return None if isinstance(value, float) else value
 
 
 def hold(constraints: Iterable[Poly]) -> bool:

@@ -408,9 +408,10 @@ class Poly(Written):
             self._evaluations += 1
             if self._evaluations == OFTEN:
                 self._compiled = compiled(self)
-        sums: dict[int, int] = {}  # denominator -> sum of the numerators above it
+        sums: dict[Number, Number] = {}  # denominator -> sum of the numerators above it
         for monomial, number in self.terms.items():
-            above, below = number.numerator, number.denominator
+            above: Number = number.numerator
+            below: Number = number.denominator
             for atom, power in monomial:
                 base = _atom_value(atom, sizes)
                 if power > 0:
@@ -420,7 +421,7 @@ class Poly(Written):
             sums[below] = sums.get(below, 0) + above
         total: Number = sums.pop(1, 0)
         for below, above in sums.items():
-            total = total + (Fraction(above, below) if above % below else above // below)
+            total = total + _quotient(above, below)
         return _as_int_if_whole(total)
 
 
@@ -507,10 +508,10 @@ def _floor_div(above: int, below: int) -> int:
     return above // below
 
 
-FUNCTIONS: Mapping[str, Callable[..., int]] = {
+FUNCTIONS: Mapping[str, Callable[..., Number]] = {
     "ceil_log2": ceil_log2,
     "floor_div": _floor_div,
-    "pow2": lambda x: 2**x,
+    "pow2": lambda x: 2**x if x >= 0 else Fraction(1, 2**-x),
     "Max": max,
     "Min": min,
 }
@@ -655,7 +656,8 @@ def _source(poly: Poly) -> str:
         for monomial, number in poly.terms.items()
     )
     above, divisor = " + ".join(terms) or "0", _source_of_term(times, below)
-    return above if divisor == "1" else f"quotient({above}, {divisor})"
+    whole = divisor == "1" and "pow2(" not in above  # 2**x is a fraction for x below 0
+    return above if whole else f"quotient({above}, {divisor})"
 
 
 def _raised(monomial: Monomial, below: Mapping[str, int]) -> dict[str, int]:
@@ -685,7 +687,7 @@ def _source_of_atom(atom: str) -> str:
     return f"{atom.function}({', '.join(arguments)})"
 
 
-def _quotient(above: int, below: int) -> Number:
+def _quotient(above: Number, below: Number) -> Number:
     """above / below, exactly, an int if it is whole; ZeroDivisionError for below = 0."""
     return Fraction(above, below) if above % below else above // below
 
@@ -704,11 +706,11 @@ _COMPILED = {"quotient": _quotient, "whole": _whole, **FUNCTIONS}
 """Name in the source of a compiled polynomial -> its value."""
 
 
-class Values(dict[str, int]):
+class Values(dict[str, Any]):
     """Sizes, and what functions of them are at these sizes, once each is computed."""
 
 
-def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
+def _atom_value(atom: str, sizes: Mapping[str, int]) -> Number:
     """The value of an atom at sizes. Of a function it is computed, once if `sizes` is a `Values`,
     which then keeps it. SizeError for a size without a value."""
     if isinstance(atom, Fn):
@@ -722,7 +724,7 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
         raise SizeError(f"no value for size {atom_name(atom)}: give it a number") from None
 
 
-def _function_value(atom: Fn, sizes: Mapping[str, int]) -> int:
+def _function_value(atom: Fn, sizes: Mapping[str, int]) -> Number:
     """The value of a function at sizes. The argument of a logarithm may be a fraction, as a power
     of two may have been extracted: ceil_log2(64/n) is 6 + ceil_log2(1/n). Other arguments are
     integers."""
