@@ -63,8 +63,9 @@ def _ranges(equation: Equation) -> Sequence[Index]:
 
 
 def _refused(sizes: Set[str], ranges: Sequence[Index], places: Places) -> Iterator[str]:
-    """Yield the letters in a range or on an axis of an equation that is not as `alike` asks, if at
-    most the entries that `sizes` count are alike."""
+    """Yield the letters of each range and axis that keeps entries from being alike, if `sizes`
+    count alike entries: a range other than 1..N, N a product of `sizes`, and an axis over which its
+    indices do not run whole."""
     wide: dict[str, Poly] = {}
     """Atom of an index -> N of its range 1..N, N a product of `sizes`."""
     for index in ranges:
@@ -103,7 +104,7 @@ def _is_product(extent: Poly, sizes: Set[str]) -> bool:
 
 
 def _letters(polys: Sequence[Poly], wide: Mapping[str, Poly]) -> Iterator[str]:
-    """Yield the letters of polynomials, and those of the ranges (`wide`) of indices in them."""
+    """Yield the letters of polynomials; for an index in them, the letters of its range (`wide`)."""
     for poly in polys:
         for letter in poly.letters:
             yield from wide[letter].letters if letter in wide else (letter,)

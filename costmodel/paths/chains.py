@@ -72,8 +72,8 @@ Steps = tuple[Step | Repeat | Passage, ...]
 
 class Ties:
     """Tie-breaking between chains, of which one is shown: which of several lengths is the largest
-    at `sizes`, with large values for sizes that are not given. Decisions are recorded: the same
-    chains are valid at other sizes if every decision is the same there (`hold_at`)."""
+    at `sizes`, with large values for sizes that are not given. Decisions are recorded: the chains
+    that were chosen are valid at other sizes if every decision is the same there (`hold_at`)."""
 
     def __init__(self, sizes: Sizes | None) -> None:
         self.sizes = sizes
@@ -88,8 +88,9 @@ class Ties:
         return self.decided[lengths]
 
     def is_smaller(self, one: Poly, two: Poly) -> bool:
-        """Whether span `one` (levels of operations) is smaller than span `two`: at `sizes` if they
-        give all letters of both spans; else only if proven for all sizes."""
+        """Whether span `one` (levels of operations) is smaller than span `two`: at `sizes` if these
+        give all letters of both; else whether at all sizes `one` is proven to be at most `two`, and
+        `two` is not proven to be at most `one`."""
         if not self.sizes or (one.letters | two.letters) - dict(self.sizes).keys():
             return not is_at_least(frozenset(), one, two) and is_at_least(frozenset(), two, one)
         return self.largest((one, two)) == 1
@@ -155,7 +156,7 @@ class Chain(Witness):
 
     def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
         """The chain with its row numbers maximised over `variables`, where `where` and `known`
-        hold; a chain without known steps (`lost`) if a maximum is not derived."""
+        hold; if a maximum is not derived, a chain with the reason in `lost`."""
         try:
             return self._timed(
                 lambda rows: maximised(Level(rows, where), variables, known).depth, variables
@@ -246,9 +247,8 @@ FEW = 2
 
 
 def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step | Repeat]:
-    """Yield the steps at given sizes: of a `Passage` (to some row of a loop) the steps to the row
-    that it leads to, of a block of steps each repetition if these are at most `few`, else a
-    `Repeat`."""
+    """Yield the steps at given sizes: of a `Passage` the steps to its row (an early row or a later
+    one); of a block of steps each repetition if there are at most `few`, else a `Repeat`."""
     for step in steps:
         if isinstance(step, Passage):
             further = step.further.at(sizes)
@@ -318,7 +318,7 @@ class CriticalPath:
         return tuple(_in_words(self.taken))
 
     def substitute(self, values: Mapping[str, Poly]) -> CriticalPath:
-        """The path with values in place of sizes in how often steps repeat."""
+        """The path with values in place of sizes in the numbers of repetitions."""
         return CriticalPath(_substituted(self.taken, values))
 
     @property

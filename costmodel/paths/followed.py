@@ -38,7 +38,8 @@ MOST = 30_000_000
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """A reference that joins rows where one of `regions` holds, besides the ranges of indices."""
+    """A reference that joins rows: it reads where the indices lie in their ranges and one of the
+    `regions` (sets of constraints on the indices) holds."""
 
     equation: Equation
     read: Read
@@ -89,7 +90,7 @@ class Span:
         return cls(first, last)
 
     def at(self, nodes: Integers) -> Span:
-        """The sets of some nodes."""
+        """The sets of rows of the nodes with these numbers."""
         return Span(self.first[nodes], self.last[nodes])
 
     def widen(self, nodes: Integers, others: Integers) -> bool:
@@ -308,7 +309,7 @@ class Graph:
 
 
 def _letters(position: Position) -> frozenset[str]:
-    """The letters of a position; empty for a gathered position."""
+    """The letters (indices and sizes) of a position; none for a gathered position."""
     return frozenset() if isinstance(position, Gather) else position_value(position).letters
 
 

@@ -41,7 +41,7 @@ NOWHERE = Poly()
 
 @dataclass(frozen=True)
 class Hops:
-    """The rows that one reference reads in one direction.
+    """The rows that one reference reads in one direction (earlier or later rows).
 
     `where` constrains the reading row (`#row`) and the distance (`#back`); `words` names the arrays
     in messages, as in "row i of y reads row j of x".
@@ -123,9 +123,9 @@ def furthest(rows: Rows, sign: int) -> Reach:
 
 
 def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
-    """The smaller of two reaches (largest distances at which rows read; None: unlimited; NOWHERE:
-    no reads) under the conditions `known`; if one is NOWHERE, the other. Earlier rows are reached
-    by one, later rows by the other, and the smaller one needs more hops."""
+    """The smaller of two reaches under the conditions `known`: one for earlier rows, one for later
+    rows (None: unlimited; NOWHERE: no reads); if one is NOWHERE, the other. The smaller reach needs
+    more hops."""
     if one is None or two == NOWHERE:
         return one if two == NOWHERE else two
     if two is None or one == NOWHERE:
@@ -136,9 +136,9 @@ def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
 
 
 def _cases_of_reach(reach: Reach) -> list[tuple[Constraints, Reach]]:
-    """A reach (the largest distance at which rows read) by cases, as (conditions, reach): itself at
-    sizes at which it is at least 1, NOWHERE (no reads) at other sizes; one case if it is known
-    which holds."""
+    """A reach (the largest distance at which rows read) by cases, as (conditions, reach): the reach
+    where it is at least 1, NOWHERE (no reads) at other sizes. A single case for None (unlimited),
+    for NOWHERE, and for a reach that is proven to be at least 1."""
     if reach is None or reach == NOWHERE or nonnegative(reach - 1):
         return [(frozenset(), reach)]
     return [(frozenset({reach - 1}), reach), (frozenset({-reach}), NOWHERE)]
@@ -329,7 +329,7 @@ def _with_equations(
 
 @dataclass(frozen=True)
 class JoinedPairs:
-    """The pairs of rows that one reference joins, in `#chunk`, `#place` and `#upper`."""
+    """The pairs of rows that one reference joins: constraints on `#chunk`, `#place`, `#upper`."""
 
     where: Constraints
     words: str
@@ -353,10 +353,9 @@ def _joined_pairs(
 
 
 def chunks_of(rows: Rows) -> Chunks | None:
-    """The length of the sequence and the size letter of the chunks in which rows lie: the factor by
-    which an index is multiplied in row numbers, C in (q - 1)*C + e; factors that are numbers do not
-    count. None without chunks, with chunks of several sizes, or of a size that is no letter (2*C).
-    """
+    """The length of the sequence and the letter of the chunk size: the factor of an index in row
+    numbers, C in (q - 1)*C + e; factors that are numbers do not count. None without chunks, with
+    chunks of several sizes, or of a size that is no letter (2*C)."""
     found: set[Poly] = set()
     for equation in rows.system.equations:
         if rows.places.get(equation.array) is None:

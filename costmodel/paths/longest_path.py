@@ -90,8 +90,8 @@ class Depths:
 
     @cached_property
     def overall(self) -> tuple[Poly, ...]:
-        """Polynomials in sizes whose maximum is the depth of the deepest entry of all arrays:
-        2*l - 1 for y[1] = x[1]*a, y[i] = y[i-1]*x[i] + x[i]."""
+        """Polynomials in sizes whose maximum is the depth of the deepest entry of all arrays that
+        the phase computes: 2*l - 1 for y[1] = x[1]*a, y[i] = y[i-1]*x[i] + x[i]."""
         return self.deepest(*self.values)
 
     def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
@@ -237,9 +237,8 @@ class Depths:
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """The level (a depth under conditions) after a node's operation, which takes `levels`
-        levels of operations. The other arguments are for subclasses, which also record the step of
-        the path."""
+        """The level (a depth under conditions) after a node's operation, which adds `levels` to the
+        depth. The other arguments are for subclasses, which also record the step of the path."""
         return level + levels
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:
@@ -251,8 +250,8 @@ class Depths:
 
 @lru_cache(maxsize=20_000)
 def _existing(constraints: Constraints, variables: tuple[str, ...]) -> Constraints | None:
-    """The conditions on sizes under which the constraints have a solution; None if they have
-    none."""
+    """The conditions on sizes under which the constraints hold at some values of the variables;
+    None if they hold at no sizes."""
     return simplified(projected(constraints, variables))
 
 

@@ -54,8 +54,8 @@ class Depths:
 
     With `steps`, a sum, transform or selection counts as 1 step in place of its levels (ceil(log2
     R) of a sum of R terms). A depth over a grid is an integer, or an array of integers that is
-    broadcastable to the grid. `budget` limits the points that are visited. Of the entries that the
-    sizes `alike` count, the grids have one; `sizes` has their numbers.
+    broadcastable to the grid. `budget` limits the points that are visited. Sizes in `alike` count
+    entries of one depth: a grid has one of these entries, and `sizes` gives their number.
     """
 
     system: System
@@ -131,8 +131,8 @@ def _same(depths: Depths, grid: Grid, node: Neg | FreeScale) -> Any:
 
 
 def _call(depths: Depths, grid: Grid, node: Call) -> Any:
-    """The depth of a function: as many more as it has steps than its operand, of which an empty sum
-    has depth 0."""
+    """The depth of a function: the operand's depth (0 for an empty sum) plus the number of the
+    function's steps."""
     import numpy as np
 
     return np.maximum(depths.of(grid, node.body), 0) + len(TABLE[node.function].steps)
@@ -168,8 +168,8 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Along) -> tuple[Any, Any]:
 
 
 def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
-    """The depth of a bracket (a body under a condition, and an alternative): the deepest of all
-    three. Unsupported for the first of several points (`first`): values decide which."""
+    """The depth of a bracket: the deepest of its body, both sides of its condition, and its
+    alternative. Unsupported for the first of several points (`first`): values decide which."""
     import numpy as np
 
     if node.first:
@@ -182,7 +182,7 @@ def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
 
 
 def _along(depths: Depths, grid: Grid, node: Along) -> Any:
-    """The levels of a transform or scan after its deepest operand."""
+    """The depth of a transform or scan: its levels, or 1 step, after its deepest operand."""
     latest, _ = _terms(depths, grid, node)
     return latest + (1 if depths.steps else node.levels.at(depths.sizes))
 
@@ -234,7 +234,7 @@ RULES: Rules[Callable[..., Any]] = Rules(
 @cache
 def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], steps: bool) -> int:
     """The largest depth of the entries that a phase computes, cached by sizes: every array is
-    filled with the depths of its entries, equation by equation, one of those that are `alike`;
+    filled with the depths of its entries, equation by equation, one entry for all that are `alike`;
     arrays that the phase does not compute keep depth 0. `steps`: a sum, transform or selection has
     depth 1."""
     import numpy as np
