@@ -94,12 +94,13 @@ def exact_sum(numbers: Iterable[A]) -> A:
 
 
 def _of_a_part(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes, checked for an answer that belongs to no mixer: any letter is allowed."""
+    """The sizes of an answer without a subject: any letter is allowed. SizeError as in
+    `checked`."""
     return checked(sizes, [letter for letter in sizes if is_letter(letter)])
 
 
 def refuse_other_head_width(sizes: Mapping[str, int]) -> None:
-    """Raise SizeError for a size h that is not d/n."""
+    """Raise SizeError for a size h that is not d/n, or is given without d and n."""
     if "h" in sizes and not ("n" in sizes and sizes["h"] * sizes["n"] == sizes.get("d", 0)):
         raise SizeError(f"size h is d/n: give d and n, not h = {sizes['h']}")
 

@@ -153,7 +153,8 @@ def variables_of(constraints: Iterable[Poly]) -> set[str]:
 
 @lru_cache(maxsize=200_000)
 def infeasible(constraints: Constraints) -> bool:
-    """Whether the constraints are proven to have no solution (Fourier-Motzkin, then sizes)."""
+    """Whether the constraints are proven to have no solution: without variables (Fourier-Motzkin),
+    conditions remain that no sizes satisfy. False means "not proven"."""
     return _contradict(part for part, _ in _parts(constraints))
 
 

@@ -38,7 +38,8 @@ EXAMPLES = (
 
 
 class _Small(Values):
-    """Example number `number` for proofs: small sizes, where n divides d, and t <= l."""
+    """Example number `number` for proofs: small values of atoms, drawn when they are first read; n
+    divides d, and t <= l."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

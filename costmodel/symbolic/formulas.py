@@ -32,7 +32,7 @@ class Formula:
         """The exact value at integer sizes, with every sum added up term by term.
 
         Raises:
-            FormulaError: a size without a value, a division by zero, or a value too large to hold.
+            FormulaError: as the function `value`; and a value of more than `MOST_PRINTED` bits.
         """
         found = value(self.tree, dict(sizes), [MOST_TERMS], self.text)
         if _bits(found) > MOST_PRINTED:
@@ -106,8 +106,7 @@ class BinaryOperation:
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A call of `where`, of a function in `FUNCTIONS` or, inside O(...), of a function in
-    `GROWING`."""
+    """A call of `where`, of a function in `FUNCTIONS` or, inside O(...), in `GROWING`."""
 
     name: str
     arguments: tuple[Tree, ...]
@@ -324,8 +323,8 @@ def _under(value: Exact, guards: constraints.Constraints) -> Exact:
 
 
 def _switch(product: BinaryOperation) -> Poly | None:
-    """g of a product `x*Min(1, Max(0, g))`, if g is a whole number at all sizes; None for any other
-    product."""
+    """g of a product `x*Min(1, Max(0, g))`, with arguments in this order, if g is a whole number at
+    all sizes; None for any other operation."""
     outer = product.right
     if product.op != "*" or not isinstance(outer, FunctionCall) or len(outer.arguments) != 2:
         return None

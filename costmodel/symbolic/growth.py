@@ -279,8 +279,8 @@ def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
 
 
 def leading(growths: Iterable[Growth], sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths that no other growth dominates (that no other bounds up to a factor, under the
-    assumptions `sizes`); of several that grow alike, the first."""
+    """The growths that no other growth of them dominates under the assumptions `sizes`; of several
+    that dominate each other, the first."""
     found = list(dict.fromkeys(growths))
     return tuple(
         one
@@ -301,10 +301,9 @@ def undominated(
 
 
 def vanishing(quotient: Growth) -> RateInequality | None:
-    """The inequality in rates of growth under which a quotient, a product of powers of sizes and
+    """An inequality in rates of growth under which a quotient, a product of powers of sizes and
     logarithms, tends to 0: for d/l that l grows at a higher rate than d; for one logarithm to a
-    negative power that the logarithm grows. None if one inequality does not express the
-    condition."""
+    negative power that the logarithm grows. None if no single inequality states this."""
     if rates := quotient.rates:
         return RateInequality({x: -p for x, p in rates.items()})
     logs = quotient.logs
@@ -407,8 +406,8 @@ def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths whose sum is of the same order as a power of an atom; NoGrowth if there are no
-    such growths, or for a division by several leading terms."""
+    """The growths whose sum is of the same order as a power of an atom. NoGrowth if the atom has no
+    growth, and for a division by several leading terms."""
     if not isinstance(atom, Fn):
         return (Growth.of((atom, power)),)
     inside = _FUNCTIONS[atom.function](atom, sizes)
@@ -443,8 +442,8 @@ def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
 
 
 def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths of a power of two: 2**(ceil_log2(p) + 3) has the growths of p. NoGrowth for any
-    other exponent with sizes."""
+    """The growths of a power of two: 2**(2*ceil_log2(p) + 3) has the growths of p*p. NoGrowth for
+    an exponent with any other term in sizes, or with a negative coefficient."""
     results: tuple[Growth, ...] = (ONE,)
     for monomial, number in atom.args[0].terms.items():
         if not monomial:

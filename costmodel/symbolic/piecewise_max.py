@@ -57,8 +57,8 @@ class Witness(ABC):
 
     @abstractmethod
     def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
-        """The witness of the maximum over `variables` of a depth that exists where `where` and the
-        `known` constraints hold."""
+        """The witness of the maximum over `variables` of a depth that exists where the conditions
+        `where` and the constraints `known` hold."""
 
     @abstractmethod
     def joined(self, other: Any) -> Self:
@@ -106,8 +106,8 @@ def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
 @lru_cache(maxsize=100_000)
 def _never_negative(constraints: Constraints, difference: Poly) -> bool:
     """Whether a difference of depths is proven to be at least 0. Each subtracted logarithm is
-    cancelled against added logarithms that are at least as large; of what remains, coefficients >=
-    0 decide, or the constraints, if they are in sizes alone."""
+    cancelled against added logarithms that are at least as large. A rest with an index or axis is
+    not proven; else its coefficients decide, or the constraints, if they are in sizes alone."""
     logs = [
         (atom, number)
         for monomial, number in difference.terms.items()
@@ -289,8 +289,8 @@ def _known_there(known: Constraints, where: Constraints) -> Constraints:
 
 @lru_cache(maxsize=20_000)
 def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
-    """A substitution l -> l + 2 for each condition l >= 3, so that the condition holds at every
-    positive integer; {} without such conditions."""
+    """A substitution l -> l + 2 for each condition l >= 3 on a size or an axis, so that the
+    condition holds at every positive integer; {} without such conditions."""
     found: dict[str, Poly] = {}
     for guard in by_text(where):
         for letter in guard.letters:
@@ -542,7 +542,7 @@ def _under_new_conditions(depth: Poly, full: Constraints, known: Constraints) ->
 def guarded(level: Level) -> Poly:
     """One polynomial for a level, a depth under conditions in sizes: the depth where they hold, 0
     elsewhere. A condition g >= 0 becomes the factor Min(1, Max(0, g + 1)). Unsupported if a
-    condition names an index, inside of a function, as floor(i/3) does."""
+    condition names an index, as floor(i/3) does."""
     term = level.depth
     if not level.where:
         return term

@@ -97,8 +97,8 @@ def _with_strides(variables: tuple[str, ...], constraints: Constraints, weight: 
 
 
 def _values(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Sequence[int]]:
-    """The first variable with the least number of values, at most `SHORT`, between two numbers, and
-    these values. Unsupported without such a variable."""
+    """The variable with the fewest values between two numbers, at most `SHORT`, and these values;
+    of several such variables the first. Unsupported without such a variable."""
     found = []
     for variable in variables:
         ends = []
@@ -256,8 +256,8 @@ def faulhaber(power: int) -> tuple[Fraction, ...]:
 
 def union_size(axes: tuple[str, ...], regions: Sequence[Constraints], weight: Poly) -> Exact:
     """The sum of `weight` over the distinct points in a union of regions over the same axes (for
-    weight 1, their number), exact in sizes. Unsupported if an axis lacks a bound, or the sum has no
-    closed form."""
+    weight 1, the number of points), exact in sizes. Unsupported if an axis lacks a bound, or the
+    sum has no closed form."""
     result = Exact()
     counted: list[Constraints] = []
     for region in regions:

@@ -197,7 +197,7 @@ class Poly(Written):
     """An immutable Laurent polynomial; `+ - *`, integer powers and division by a monomial. Equal
     polynomials are one object (interned), so comparison and hashing are by identity.
 
-    Errors: dividing by a sum, or evaluating at missing or non-integral values, raises ValueError.
+    ValueError: a division by 0 or several terms, or a value at missing or non-integral sizes.
     """
 
     __slots__ = (
@@ -311,7 +311,7 @@ class Poly(Written):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Poly:
-        """self / other, for a divisor of one term; ValueError for a sum."""
+        """self / other, for a divisor of one term; ValueError for 0 and for several terms."""
         other = Poly.of(other)
         if len(other.terms) != 1:
             raise ValueError(
@@ -330,7 +330,7 @@ class Poly(Written):
         return call("floor_div", self, other)
 
     def __pow__(self, power: int) -> Poly:
-        """A whole power; WrongKind for a fraction, ValueError for a negative power of a sum."""
+        """A whole power; WrongKind for a fraction, ValueError for 1 over 0 or several terms."""
         if power == 1:
             return self
         if not isinstance(power, int):
@@ -360,7 +360,7 @@ class Poly(Written):
             return self._text
 
     def in_words(self) -> str:
-        """The polynomial, in words for messages."""
+        """The polynomial in messages: "the size l", or with an index or axis "the position i"."""
         return f"the size {self}" if not self.variables else f"the position {self}"
 
     def constant(self) -> Number | None:
@@ -396,9 +396,9 @@ class Poly(Written):
         return value
 
     def rational(self, sizes: Mapping[str, int]) -> Number:
-        """The exact value at integer sizes, an int if it is whole; SizeError for a missing size. A
-        polynomial that is evaluated often becomes a function of Python, which takes a tenth of the
-        time."""
+        """The exact value at integer sizes, an int if it is whole. SizeError for a missing size,
+        ValueError for a function without a value. A polynomial that is evaluated often becomes a
+        function of Python, which takes a tenth of the time."""
         if self._compiled is not None:
             try:
                 return self._compiled(sizes)
@@ -564,9 +564,9 @@ def _ceil_log2_of(argument: Poly) -> Poly:
 
 
 def _floor_div_of(above: Poly, below: Poly) -> Poly:
-    """floor_div of whole coefficients with multiples of the divisor extracted: floor_div(l + C - 1,
-    C) = floor_div(l - 1, C) + 1, and floor_div(l/2, C) = floor_div(l, 2*C). A divisor is at least
-    1, so floor_div(-1, C) = -1."""
+    """floor_div with multiples of the divisor extracted: floor_div(l + C - 1, C) = floor_div(l - 1,
+    C) + 1, and floor_div(l/2, C) = floor_div(l, 2*C). A divisor is at least 1, so floor_div(-1, C)
+    = -1; ValueError for the divisor 0."""
     numbers = (*above.terms.values(), *below.terms.values())
     if (scale := lcm(*(number.denominator for number in numbers))) > 1:
         return call("floor_div", above * scale, below * scale)
@@ -633,7 +633,7 @@ OFTEN = 64
 
 
 LONGEST = 10_000
-"""The most characters of source that are compiled: Python refuses to compile very long sums."""
+"""The most characters of source that are compiled: Python refuses to compile very long text."""
 
 
 def compiled(poly: Poly) -> Callable[[Mapping[str, int]], Number] | None:
@@ -726,8 +726,8 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> Number:
 
 def _function_value(atom: Fn, sizes: Mapping[str, int]) -> Number:
     """The value of a function at sizes. The argument of a logarithm may be a fraction, as a power
-    of two may have been extracted: ceil_log2(64/n) is 6 + ceil_log2(1/n). Other arguments are
-    integers."""
+    of two may have been extracted: ceil_log2(64/n) is 6 + ceil_log2(1/n). ValueError for a fraction
+    as another argument."""
     if atom.function == "ceil_log2":
         return ceil_log2(atom.args[0].rational(sizes))
     return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))

@@ -25,7 +25,7 @@ def ordered_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
 
 
 def factors(poly: Poly) -> tuple[Poly, Poly]:
-    """(the common factor of all terms of a sum, the sum divided by it).
+    """(the common factor of all terms of a polynomial, the polynomial divided by it).
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
@@ -44,8 +44,8 @@ def factors(poly: Poly) -> tuple[Poly, Poly]:
 
 
 def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
-    """(common factor, rest) if their product is shorter in print than the sum, with the common
-    number inside the brackets or outside, whichever is shorter; None if the sum is as short.
+    """(common factor, rest) if their product is shorter in print than the polynomial, with the
+    common number inside the brackets or outside, whichever is shorter; else None.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
@@ -62,7 +62,7 @@ def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
 
 
 def _outside(shared: Poly, rest: Poly) -> str:
-    """A common factor (of one term) before the rest in brackets: dl(4d + 1)."""
+    """The text of a common factor (of one term) before the rest in brackets: dl(4d + 1)."""
     ((monomial, number),) = shared.terms.items()
     return PRETTY.term(monomial, number, f"({PRETTY.poly(rest)})")
 

@@ -158,7 +158,7 @@ class Latex(Style):
 def polynomials(value: Formula) -> Iterator[Poly]:
     """Yield the polynomials that a formula is printed with: its conditions, and its cases."""
     for guards, part in cases(value):
-        yield from (*guards, *_sums(part))
+        yield from (*guards, *_of_one_case(part))
 
 
 def floors(value: Formula) -> Iterator[Fn]:
@@ -167,10 +167,10 @@ def floors(value: Formula) -> Iterator[Fn]:
         yield from _floors(poly)
 
 
-def _sums(value: Formula) -> Iterator[Poly]:
-    """Yield the sums that a formula of one case is printed with."""
+def _of_one_case(value: Formula) -> Iterator[Poly]:
+    """Yield the polynomials that a formula of one case is printed with."""
     if isinstance(value, Quotient):
-        yield from (*_sums(value.above), *_sums(value.below))
+        yield from (*_of_one_case(value.above), *_of_one_case(value.below))
     elif isinstance(value, Exact):
         yield from (poly for _, poly in value.chambers())
     else:
@@ -244,8 +244,8 @@ break."""
 
 
 def _printed_terms(value: Exact) -> int:
-    """The number of terms of the sum that is printed for a value with one case: in the brackets, if
-    a common factor stands outside."""
+    """The number of terms that are printed of a value with one case: of its polynomial or, if a
+    common factor stands outside, of the rest in brackets."""
     poly = value.chambers()[0][1]
     found = shortest(poly)
     return len((found[1] if found else poly).terms)

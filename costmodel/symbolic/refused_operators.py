@@ -72,8 +72,8 @@ class Written:
         return True
 
     def operand(self, other: Any, make: Callable[[Any], Operand]) -> Operand:
-        """What `make` reads from the other operand of an operator; the WrongKind for an operand
-        that it refuses names this object, too."""
+        """`make` of the other operand of an operator; the WrongKind for an operand that `make`
+        refuses names this object, too."""
         try:
             return make(other)
         except WrongKind as error:

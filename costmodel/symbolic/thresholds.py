@@ -199,7 +199,7 @@ def _from_sympy(factor: sympy.Expr) -> Poly:
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound of a size: letter < or > (above + sign*sqrt(root))/below, where below is positive."""
+    """A bound of a size: letter <, > or = (above + sign*sqrt(root))/below; `below` is positive."""
 
     letter: str
     relation: str
@@ -224,7 +224,7 @@ class Bound:
 
     @property
     def is_sum(self) -> bool:
-        """Whether the value is a polynomial."""
+        """Whether the value is a polynomial: without a root, and with a divisor of one term."""
         return not self.root.terms and len(self.below.terms) == 1
 
     def value(self, style: Style, poly: Poly) -> str:
@@ -265,7 +265,7 @@ LEGIBLE = 12
 
 @dataclass(frozen=True)
 class Case:
-    """All bounds hold together, where the constraints do; without bounds every size is right."""
+    """The sizes at which all `bounds` and all constraints `where` hold; all sizes without both."""
 
     bounds: tuple[Bound, ...]
     where: Constraints
@@ -285,8 +285,8 @@ def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
     """The cases in which a difference is positive, as conditions on one size; () if it never is.
 
     Raises:
-        Unsupported: a floor stands in the difference, or another function of the size, or its
-            degree in the size is above two.
+        Unsupported: a floor stands in the difference, or another function of the size; its degree
+            in the size is above two; or a square root has more than `LEGIBLE` terms.
     """
     for guards, poly in difference.pieces:
         for part in (poly, *guards):
@@ -341,8 +341,8 @@ def positive_cases(poly: Poly, letter: str, where: Constraints = frozenset()) ->
         where: what is known of the sizes, constraints (polynomials that are at least 0).
 
     Raises:
-        Unsupported: the degree in the size is above two, or a function of the size stands in the
-            polynomial.
+        Unsupported: the degree in the size is above two, a function of the size stands in the
+            polynomial, or a square root has more than `LEGIBLE` terms.
 
     >>> from costmodel.symbolic.pretty import ORDERED
     >>> b, d, t = map(Poly.atom, "bdt")

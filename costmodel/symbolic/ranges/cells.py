@@ -122,7 +122,7 @@ class Cells:
             yield start, after - 1, low, high
 
     def _remainder(self, most: Number) -> Poly:
-        """A new number between 0 and `most`."""
+        """A new variable (a remainder) that stands for an unknown number from 0 to `most`."""
         name = stand_in(len(self.most))
         self.most[name] = most
         return Poly.atom(name)
@@ -369,7 +369,7 @@ def _sum(polys: Sequence[Poly | None]) -> Poly | None:
 
 
 def _product(polys: Sequence[Poly | None]) -> Poly | None:
-    """The product: 0 where a factor is 0, whether or not the others are defined."""
+    """The product: 0 where a factor is 0, else None where a factor is not defined."""
     if ZERO in polys:
         return ZERO
     return None if None in polys else reduce(lambda one, two: one * two, polys, ONE)

@@ -94,7 +94,8 @@ def ranges(
         of: size -> the property, which follows from the order of the quantities at the size.
 
     Raises:
-        Unsupported: the order changes with the remainder of the size by a number above `CLASSES`.
+        Unsupported: the order depends on the size modulo a number above `CLASSES`, or is not
+            decided by bounds; or a quantity has no cells (a rounded divisor, 2**x of a long range).
 
     >>> l = Poly.atom("l")
     >>> apart = Quantity((Exact.of(l * l - 10 * l + 21),))
