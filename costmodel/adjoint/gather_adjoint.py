@@ -100,8 +100,8 @@ class Pick:
     """The axis along which it gathers."""
 
     def by_position(self, node: Bracket) -> Bracket:
-        """The bracket (a value under a condition) of the gradient, with its condition changed: in
-        place of `entry = maximum`, it is `position on the axis = gathered index`."""
+        """The bracket (a value under a condition) of the gradient with another condition: `position
+        on the axis = gathered index` in place of `entry = maximum`."""
         gather = self.read.positions[self.axis]
         # the rule of a maximum compares an entry of the array with the entry of the maximum
         assert isinstance(gather, Gather) and isinstance(node.left, Ref)

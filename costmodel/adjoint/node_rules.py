@@ -215,9 +215,9 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
 
 
 def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> None:
-    """Hand the gradient of a maximum of two to its operands, at the points of `scope`: the left one
-    gets it where it is larger, the right one elsewhere; under `comparison-gradient` the comparisons
-    are counted."""
+    """Hand the gradient of a maximum of two to its operands, at the points of `scope`: to the left
+    operand where it is larger, to the right one elsewhere; under `comparison-gradient` the
+    comparisons are counted."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.stored(gradient, scope)
@@ -345,7 +345,7 @@ def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Sco
 
 @dataclass(frozen=True)
 class Reader:
-    """What decides which values gradients read."""
+    """The choices that decide which values gradients read."""
 
     active: frozenset[Array]
     """The arrays that get a gradient."""

@@ -28,7 +28,7 @@ class Shared:
     known: dict[tuple[Array, object, tuple[Poly, ...]], Array] = field(default_factory=dict)
     """(array of the equation, structure of the expression, shape) -> the array that holds it."""
     used: set[tuple[Equation, Array]] = field(default_factory=set)
-    """(equation, residual array that it has already)."""
+    """(equation, residual array that the equation has already)."""
 
     def array(
         self,

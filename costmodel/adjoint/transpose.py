@@ -79,7 +79,7 @@ class Cotangent:
 
     @property
     def expression(self) -> Node:
-        """What the readers of an entry contribute to its gradient, an expression: the value summed
+        """The contribution of an entry's readers to its gradient, an expression: the value summed
         over the readers, then scaled."""
         summed = self.over or self.numbered
         value = Reduce("sum", self.value, self.over) if summed else self.value
@@ -119,9 +119,9 @@ def names_of(layout: Layout) -> tuple[str, ...]:
 def transposed(
     ref: Ref, indices: Sequence[Index], around: Constraints, value: Node
 ) -> Cotangent | None:
-    """The cotangent of a reference: what it contributes to the gradient of each entry that it
-    reads, as a sum over the instances that read the entry. None if it reads no entry at any size.
-    At sizes at which an entry has no reader, the sum is empty.
+    """The cotangent of a reference: its contribution to the gradient of each entry that it reads,
+    as a sum over the instances that read the entry. None if it reads no entry at any size. At sizes
+    at which an entry has no reader, the sum is empty.
 
     Args:
         indices: the indices around the reference, outermost first.

@@ -215,8 +215,8 @@ ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Neighbouring rows in a scan: the product of their decays, the sum of what they add, each
-    decayed by the rows after it, for several columns, and their depth in operations."""
+    """Neighbouring rows in a scan: the product of their decays; for each of several columns the sum
+    of their terms, each term decayed by the rows after it; the depth in operations."""
 
     decay: float
     sums: tuple[float, ...]
@@ -298,8 +298,8 @@ class Comparisons:
         self.deepest = 0
 
     def compared(self, *pair: Contender) -> tuple[Contender, ...]:
-        """The contenders of a comparison, which is tallied; each gets the depth of the deeper one
-        plus 1."""
+        """The contenders of a comparison, each with the depth of the deeper one plus 1; tallies
+        it."""
         spend(1)
         self.number += 1
         depth = 1 + max(contender.depth for contender in pair)

@@ -59,7 +59,7 @@ class Unfused:
 def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
     """Name -> values of the declared shape, for every array but the output: random numbers in -1..1
     that the array's name seeds, random positions within the bounds for an index array, and the
-    defined values of a buffer that has such."""
+    values of a buffer that defines them."""
     import numpy as np
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -267,7 +267,8 @@ class Execution:
 
     def kept(self) -> set[Entry]:
         """The entries (array, positions) of inputs, contexts and arrays that exist from the start,
-        which instances read or might gather: of a backward pass, what the forward pass keeps."""
+        which instances read or might gather: of a backward pass, the entries that the forward pass
+        keeps."""
         ready = {self.system.equations[k].array for k in self.ready}
         reached = set().union(*(instance.reached for instance in self.instances))
         return {
@@ -275,7 +276,7 @@ class Execution:
         }
 
     def compulsory(self) -> Compulsory:
-        """The least traffic of a forward pass, in entries: inputs, weights and outputs are moved
+        """The least traffic of a forward pass, in entries: inputs, weights and outputs move
         once."""
         read = read_by(self.instances)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
@@ -303,8 +304,8 @@ class Execution:
         return self._unfused(self.instances, None)
 
     def unfused_inference(self, t: int) -> list[Unfused]:
-        """The traffic of token t alone without fusion, in entries, one record per equation; the
-        last record is the input row if later tokens read it, which is written to the state."""
+        """The traffic of token t alone without fusion, in entries: one record per equation, and a
+        last record of the entries of the input row that later tokens read, written to the state."""
         later = self.held.read_after(t)
         kept = sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in later)
         work = [i for i in self.instances if self.owners.of(i) == t]

@@ -111,8 +111,7 @@ class Rows:
         return self._at(entry, axes) if axes else self.homes.get(entry)
 
     def _at(self, entry: Entry, axes: tuple[int, ...]) -> int:
-        """The row of an entry by its positions: on one axis, or on two axes (chunk, place in the
-        chunk)."""
+        """The row of an entry by its positions: on one axis, or on two axes (chunk, place)."""
         array, where = entry
         first, *inner = axes
         if not inner:

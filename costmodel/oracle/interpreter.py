@@ -564,7 +564,7 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
 def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
     """The compiled scan y[i, c] = decay[i] y[i - 1, c] + added[i, c]: an instance for each point of
     the free indices that the decays have too, whose results run over the rows and over the columns,
-    the other indices of what is added."""
+    the other indices of the added terms."""
     inside, among = ({*names_in(part.positions)} for part in (scan.kept, scan.body))
     shared = [index for index in equation.indices if index.atom in inside]
     added = [index for index in equation.indices if index not in shared]

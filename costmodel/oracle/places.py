@@ -223,8 +223,7 @@ def _index(position: Position) -> str:
 
 
 def _between(ends: Ends, point: Point) -> range:
-    """The numbers from the largest lower bound to the smallest upper bound; each is a unit of
-    effort."""
+    """The numbers from the largest lower to the smallest upper bound; each is a unit of effort."""
     lower, upper = ends
     found = range(max([b(point) for b in lower]), min([b(point) for b in upper]) + 1)
     spend(len(found))

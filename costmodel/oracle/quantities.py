@@ -84,7 +84,7 @@ def _compulsory_of_a_token(run: Execution, t: int) -> dict[str, int]:
 
 
 def _compulsory_of_gradients(run: Execution, phase: str) -> int:
-    """The least traffic of a phase with gradients, in entries: those that are read but not
+    """The least traffic of a phase with gradients, in entries: entries that are read but not
     computed, plus the entries of the phase's results."""
     fresh = {entry for instance in run.instances for entry in instance.writes}
     read = read_by(run.instances)

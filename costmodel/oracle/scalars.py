@@ -54,8 +54,8 @@ class Gathered:
 
 
 class Instance:
-    """One equation at one point, with what its execution did. For a transform or a selection: at
-    one point of the indices that all of its results share."""
+    """One equation at one point, and the record of its execution. For a transform or a selection:
+    at one point of the indices that all of its results share."""
 
     __slots__ = (
         "depth",
@@ -106,9 +106,9 @@ Step = Callable[[Point, Instance], Scalar]
 
 
 def after(scalars: Collection[Scalar], value: float) -> Scalar:
-    """A scalar with this value that depends on all of `scalars` without an operation: it has their
-    greatest depth, steps and token, and depends on an input if one does. Depth 0 and token 0
-    without scalars."""
+    """A scalar with this value that depends on all of `scalars` without an operation: with their
+    greatest depth, steps and token, dependent on an input if one of them is. Without scalars, a
+    constant: depth 0, token 0."""
     if not scalars:
         return Scalar(value)
     _, depths, steps, tokens, given, _ = zip(*scalars, strict=True)

@@ -144,7 +144,7 @@ class Chain(Witness):
     @cached_property
     def span(self) -> Poly | None:
         """The levels of operations (a sum of R terms has ceil(log2(R))) of all `steps` together, a
-        polynomial; None if those of a step are not derived. Only for chains without `lost`."""
+        polynomial; None if the levels of a step are not derived. Only for chains without `lost`."""
         try:
             return _total(self.steps, lambda step: step.levels())
         except Unsupported:

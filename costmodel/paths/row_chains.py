@@ -37,8 +37,7 @@ def row_ways(following: RowDepths) -> Mapping[Array, Way | None]:
 
 def _way(array: Array, via: Mapping[Array, tuple[Array, Chain] | None]) -> Way | None:
     """How the longest chain to an array repeats: `via` (array -> its origin in the previous row,
-    chain between) leads back to an array that is its own origin; None if it leads to no such
-    array."""
+    chain between) leads back to an array that is its own origin; None if it leads to none."""
     tail: list[Chain] = []
     while len(tail) <= len(via):
         step = via.get(array)

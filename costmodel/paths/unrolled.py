@@ -118,8 +118,7 @@ def _sum(depths: Depths, grid: Grid, node: Add | Sub) -> Any:
 
 
 def _maximum(depths: Depths, grid: Grid, node: Maximum) -> Any:
-    """The depth of a maximum of two: 1 more than the deeper operand; an empty sum is compared as
-    0."""
+    """The depth of a maximum of two: 1 more than the deeper operand; an empty sum has depth 0."""
     import numpy as np
 
     left, right = (depths.of(grid, child) for child in node.children)

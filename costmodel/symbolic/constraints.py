@@ -237,8 +237,8 @@ def _without_fractions(poly: Poly) -> Poly:
 
 def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly:
     """The constraint low/low_scale <= up/up_scale, as a polynomial that is at least 0 where it
-    holds: what remains of a variable v with low_scale*v >= low and up_scale*v <= up once v is
-    eliminated. The scales are positive."""
+    holds: a variable v is eliminated from low_scale*v >= low and up_scale*v <= up; scales are
+    positive."""
     if low_scale is ONE and up_scale is ONE:
         return up - low
     return up * low_scale - low * up_scale
@@ -297,8 +297,8 @@ def _sizes_contradict(constraints: Constraints) -> bool:
 
 
 def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
-    """The terms of a constraint (monomial -> coefficient), scaled by a positive number to coprime
-    integers."""
+    """The terms of a constraint (monomial -> coefficient), scaled to coprime integers; the sign
+    stays."""
     least = lcm(*(x.denominator for x in terms.values()))
     whole = {m: int(x * least) for m, x in terms.items() if x}
     shared = gcd(*whole.values())
@@ -507,9 +507,9 @@ def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
 @lru_cache(maxsize=100_000)
 def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
     """The constraints with the variables `hidden` eliminated, exactly over the integers. If a bound
-    with a stride (a multiple of a variable) prevents this, it is tried again without redundant
-    constraints, then with values substituted for the hidden variables that sizes determine;
-    Unsupported if that fails too."""
+    with a stride (a multiple of a variable) prevents this, the elimination is tried without
+    redundant constraints, then with values substituted for the hidden variables that sizes
+    determine; Unsupported if that fails too."""
     try:
         return _eliminated(constraints, hidden)
     except Unsupported:
@@ -607,7 +607,7 @@ def _outside(region: Constraints, removed: tuple[Constraints, ...]) -> Sequence[
 
 def _difference(region: Constraints, removed: Constraints) -> list[Constraints]:
     """`region` without `removed`, as disjoint regions: part k fails the k-th constraint of
-    `removed` and satisfies those before it. [region] if the two are disjoint."""
+    `removed` and satisfies the constraints before it. [region] if the two are disjoint."""
     pieces: list[Constraints] = []
     kept = region
     for constraint in by_text(removed):

@@ -19,8 +19,7 @@ class _Sizes(dict[str, int]):
 
 
 def _mixed(number: int) -> _Sizes:
-    """Example number `number`: a deterministic pseudo-random mix of small and large values for all
-    sizes."""
+    """Example number `number`: a deterministic pseudo-random mix of small and large values."""
     # powers modulo a prime serve as random numbers that are the same in every run
     values = (1, 2, 3, 4, 5, 8, 17, 60)
     return _Sizes(

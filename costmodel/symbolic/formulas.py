@@ -44,7 +44,7 @@ class Formula:
         are equal for all sizes; the converse fails with functions: floor(l/2) + ceil(l/2) = l.
 
         Raises:
-            NotPolynomial: what the function `poly` refuses, such as a divisor of several terms, or
+            NotPolynomial: as the function `poly`, for a divisor of several terms, for example; and
                 a number of more than `MOST_PRINTED` bits.
         """
         return _printable(poly(self.tree, {}))

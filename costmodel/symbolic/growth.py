@@ -136,7 +136,7 @@ position lies in the text."""
 @hashed_once
 @dataclass(frozen=True)
 class Assumptions:
-    """What is assumed of the sizes while they grow.
+    """Assumptions about sizes that grow.
 
     `quotients` are growths known to be at least 1, up to a constant factor, such as d/n; sizes in
     `fixed` do not grow. The *rate* of a size is the power of one growing number with which the size
@@ -463,8 +463,7 @@ def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths of floor(a/b), which are those of a/b; NoGrowth if b has several leading
-    terms."""
+    """The growths of floor(a/b), those of a/b; NoGrowth if b has several leading terms."""
     above, below = (growths(argument, sizes) for argument in atom.args)
     if len(below) != 1:
         raise NoGrowth(

@@ -148,9 +148,8 @@ class Exact:
         return simpler if len(simpler) < len(found) else found
 
     def chamber(self, rank: Callable[[Case], Any]) -> Case:
-        """The case with the greatest `rank` (case -> sort key), as wide as it is in `chambers`, for
-        less work: the case is compared with each other case, where `chambers` compares each pair of
-        cases."""
+        """The case with the greatest `rank` (case -> sort key), as wide as it is in `chambers`, by
+        one comparison with each other case, where `chambers` compares each pair of cases."""
         cases = [(irredundant(kept), value) for kept, value in self._split(frozenset(), None) or ()]
         best = _widened(max(cases, key=rank), cases)
         (simpler,) = _simplest((best,), [value for _, value in cases])

@@ -94,9 +94,9 @@ Depth = tuple[Level, ...]
 def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
     """Whether `larger >= smaller` is proven, for two depths, polynomials with logarithms. Each
     subtracted logarithm is cancelled against added logarithms whose arguments are proven to be at
-    least as large: (ceil_log2(a) + 3) - (ceil_log2(b) + 1) is positive if a >= b. What is left of
-    one is cancelled against two added logarithms, as ceil_log2(a*b) is at most ceil_log2(a) +
-    ceil_log2(b)."""
+    least as large: (ceil_log2(a) + 3) - (ceil_log2(b) + 1) is positive if a >= b. A subtracted
+    logarithm that is left is cancelled against two added ones, as ceil_log2(a*b) is at most
+    ceil_log2(a) + ceil_log2(b)."""
     difference = larger - smaller
     if isinstance(number := difference.constant(), int):
         return number >= 0

@@ -592,8 +592,8 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
 
 def _multiples_of(above: Poly, below: Poly) -> Poly:
     """The polynomial q to extract from a quotient: floor(above/below) = q + floor((above -
-    q*below)/ below). It has a term for each term of `above` that is a multiple of the leading term
-    of `below` (no negative powers), with its number rounded down."""
+    q*below)/below). q has a term for each term of `above` that is a multiple of the leading term of
+    `below` (no negative powers): their quotient, with its number rounded down."""
     (leading, most), *_ = below.terms.items()
     inverse = tuple((atom, -power) for atom, power in leading)
     held = Poly()
@@ -707,12 +707,12 @@ _COMPILED = {"quotient": _quotient, "whole": _whole, **FUNCTIONS}
 
 
 class Values(dict[str, Any]):
-    """Sizes, and what functions of them are at these sizes, once each is computed."""
+    """Size -> its number, and function of sizes -> its value at these sizes, once computed."""
 
 
 def _atom_value(atom: str, sizes: Mapping[str, int]) -> Number:
-    """The value of an atom at sizes. Of a function it is computed, once if `sizes` is a `Values`,
-    which then keeps it. SizeError for a size without a value."""
+    """The value of an atom at sizes; the value of a function is computed, and kept if `sizes` is a
+    `Values`. SizeError for a size without a value."""
     if isinstance(atom, Fn):
         if not isinstance(sizes, Values):
             return _function_value(atom, sizes)
@@ -734,8 +734,7 @@ def _function_value(atom: Fn, sizes: Mapping[str, int]) -> Number:
 
 
 def size(letter: str) -> Poly:
-    """The polynomial of a size letter; d/n for h, and ValueError for a letter that `LETTERS`
-    lacks."""
+    """The polynomial of a size letter; d/n for h. ValueError for a letter that `LETTERS` lacks."""
     if letter not in LETTERS:
         raise ValueError(f"unknown size '{letter}': the letters are {', '.join(LETTERS)}")
     if letter == "h":

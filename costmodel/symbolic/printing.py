@@ -188,7 +188,7 @@ def _floors(poly: Poly) -> Iterator[Fn]:
 
 
 def short_floor(atom: Fn, names: Names) -> str:
-    r"""A short name for a quotient rounded down: what is divided, with the divisor as its index.
+    r"""A short name for a quotient rounded down: the dividend, with the divisor as its index.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, w = size("l"), size("w")

@@ -66,8 +66,8 @@ def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
 
 def _without_reached(levels: Sequence[Level]) -> list[Level]:
     """The levels (depths under conditions) that are needed for the maximum. A level is left out if
-    another level is proven to exist and to be at least as deep wherever it exists; or if one other
-    is proven to where a condition of some level holds, and one where this condition fails."""
+    another level *reaches* it: is proven to exist and to be at least as deep wherever it exists; or
+    if one level reaches it where some condition holds, and one where this condition fails."""
     kept = [*pruned(frozenset(), map(_simplified, levels))]
     for level in tuple(kept):
         others = [k for k in kept if k is not level]

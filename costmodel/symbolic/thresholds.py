@@ -338,7 +338,7 @@ def positive_cases(poly: Poly, letter: str, where: Constraints = frozenset()) ->
     """Yield the cases in which a polynomial is positive, as conditions on one size; none for never.
 
     Args:
-        where: what is known of the sizes, constraints (polynomials that are at least 0).
+        where: constraints (polynomials that are at least 0) that the sizes satisfy.
 
     Raises:
         Unsupported: the degree in the size is above two, a function of the size stands in the

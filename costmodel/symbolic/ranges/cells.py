@@ -192,7 +192,7 @@ class Cells:
 
     def _extreme(self, one: list[Cell], two: list[Cell], way: int) -> list[Cell]:
         """The cells (range's first size, polynomial) of the larger (`way` 1) or the smaller (`way`
-        -1) of two quantities. Where bounds do not tell which, it is `one` plus an unknown part (a
+        -1) of two quantities. Where bounds do not tell which, `one` plus an unknown part (a
         remainder from 0 to 1) of the greatest difference; None where a quantity is not defined."""
         found: list[Cell] = []
         for start, end, (left, right) in self.joined([one, two]):
@@ -349,7 +349,7 @@ def _is_few(one: int | None, other: int | None, times: int = 1) -> bool:
 
 def _last_few(of: Callable[[int], int | None], start: int, end: int) -> int:
     """The size furthest from `start` towards `end` up to which a monotone function `of` has few
-    values (fewer than `FEW` whole numbers apart), by bisection; it has many up to `end`."""
+    values (fewer than `FEW` whole numbers apart), by bisection; the values up to `end` are many."""
     begin = of(start)
     while abs(end - start) > 1:
         middle = (start + end) // 2

@@ -47,8 +47,7 @@ class Quantity:
     below: Exact | None = None
 
     def at(self, sizes: Mapping[str, int]) -> Number:
-        """The exact value at integer sizes: the largest of the terms, over the divisor if there is
-        one."""
+        """The exact value at integer sizes: the largest of the terms, over the divisor if given."""
         sizes = Values(sizes)  # the terms share functions
         most = max(term.rational(sizes) for term in self.terms)
         if self.below is None:
@@ -118,7 +117,7 @@ def _solved(
 ) -> Iterator[tuple[Range, L]]:
     """Yield the ranges of first..last in which the property `of` the size is constant, as (range,
     property); adjacent ranges may have equal properties. A short range is tried size by size. In a
-    longer one the signs of the quantities' differences decide; a part in which they stay open is
+    longer one the signs of the quantities' differences decide; a part in which a sign stays open is
     solved by itself if it is short or less than half the range, else by residue classes."""
     if last - first < TRIED:
         yield from ((Range(x, x), of(x)) for x in range(first, last + 1))
