@@ -132,9 +132,9 @@ class Depths:
                     yield top.under(irredundant(exists | top.where))
 
     def _loop(self, block: Block, parts: Sequence[IterationDomain]) -> None:
-        """Find the depths of a loop's arrays, the last row separately if an equation of its own
-        computes it, as in gradients of a recurrence. `parts`: the instances of the loop's equations
-        that the phase executes."""
+        """Find the depths of a loop's arrays; separately for the last row if an equation of its own
+        computes the row, as in gradients of a recurrence, or an equation ends before it. `parts`:
+        the instances of the loop's equations that the phase executes."""
         for part in parts:
             check_rows(block, part)
         last = last_row(block, parts)

@@ -343,7 +343,7 @@ class Poly(Written):
         return result
 
     def __rpow__(self, base: int) -> Poly:
-        """2**self, a power of two with sizes in the exponent."""
+        """2**self, a power of two with sizes in the exponent; WrongKind for another base."""
         if base != 2:
             raise WrongKind(f"a power with a size in its exponent needs base 2, got {base}**{self}")
         return call("pow2", self)
