@@ -39,7 +39,7 @@ class Called:
     Args:
         peers: the figures of other counters.
         zeros: the backward pass's arithmetic on zeros that stand for missing gradients.
-        forward: see `forward_of`.
+        forward: see `of_halves`.
         details: where the call was counted, if not in a run of its own; as JSON values.
     """
 
@@ -52,9 +52,10 @@ class Called:
 
 def called_by(work: PreparedCall) -> Called:
     """What the call dispatches, without its reset, from runs of the call."""
+    zeros, forward = of_halves(work)
     dispatched, peer = dispatched_beside_torch(work)
     peers = {"torch": peer, "fvcore": fvcore_of(work)}
-    return Called(dispatched, peers, zeros_of(work), forward_of(work))
+    return Called(dispatched, peers, zeros, forward)
 
 
 ON_META = {
@@ -108,7 +109,8 @@ def _meta(request: Request) -> Request:
 def _called(request: Request) -> Called:
     """What the call of a request dispatches after a first call, which may fill caches."""
     work = prepare(request)
-    work.once()
+    if work.halves is None:  # else preparing and `of_halves` make the first call
+        work.once()
     return called_by(work)
 
 
@@ -144,24 +146,22 @@ def dispatched_beside_torch(work: PreparedCall) -> tuple[DispatchCounts, PeerCou
     return dispatched_by(work) if alone else found, peer
 
 
-def forward_of(work: PreparedCall) -> list[str]:
-    """The sorted names in torch of the operations that the forward pass before a backward pass
-    dispatches; [] if the call takes no gradients."""
+def of_halves(work: PreparedCall) -> tuple[Operations, list[str]]:
+    """(the backward pass's arithmetic on zeros that stand for missing gradients, the sorted names
+    in torch of the operations that the forward pass before it dispatches), from one run of both;
+    (`NOTHING`, []) if the call takes no gradients."""
     if work.halves is None:
-        return []
+        return NOTHING, []
+    forward, backward = work.halves
     work.restore()
-    return sorted(count_dispatch(work.halves[0]).by_op)
+    names = sorted(count_dispatch(forward).by_op)
+    return spent_on_zeros(backward), names
 
 
 def zeros_of(work: PreparedCall) -> Operations:
     """Count the backward pass's arithmetic on zeros that stand for missing gradients; `NOTHING`
     without a backward pass."""
-    if work.halves is None:
-        return NOTHING
-    forward, backward = work.halves
-    work.restore()
-    forward()
-    return spent_on_zeros(backward)
+    return of_halves(work)[0]
 
 
 FORWARD_ONLY = "fvcore counts forward passes only, no gradients"

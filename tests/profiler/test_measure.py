@@ -247,6 +247,15 @@ def test_one_run_counts_for_both_counters_after_the_run_that_fills_caches() -> N
     assert printed == peer.to_json() | {"uncounted_time_share": None}
 
 
+def test_a_training_step_runs_twice_for_its_counts() -> None:
+    """Once for the counters, once for zeros and the names of the forward pass."""
+    work = prepare(asked("we", "toeplitz", phase="training-step"))
+    calls: list[nn.Module] = []
+    work.module.register_forward_pre_hook(lambda module, _: calls.append(module))
+    assert called_by(work).forward
+    assert len(calls) == 2
+
+
 @pytest.mark.grid(4)
 @pytest.mark.parametrize("phase", ["training", "inference", "training-step"])
 @pytest.mark.parametrize(
