@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from sys import modules
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -23,10 +24,10 @@ class CountError(ValueError):
 
 
 def is_tensor(value: object) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor of torch, which is imported here: the rules alone need none."""
-    from torch import Tensor
-
-    return isinstance(value, Tensor)
+    """Whether a value is a tensor of torch; without torch, which the rules alone do not need, no
+    value is one."""
+    torch = modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def own_values(tensor: Tensor) -> Tensor | None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from profiler.meters.memory.allocator import require_cpu_accounting
 from profiler.meters.torch_profile import torch_profiled
@@ -185,7 +184,7 @@ def watched(call: Callable[[], Any], device: str = "cpu") -> WatchedRun:
             torch.cuda.synchronize()
     recorded: Any = trace.profiler
     tree = recorded.kineto_results.experimental_event_tree()
-    moments = list(recorded_moments(tree, device))
+    moments = recorded_moments(tree, device)
     events = [moment for moment in moments if isinstance(moment, AllocatorEvent)]
     seen = [moment for moment in moments if isinstance(moment, TensorSeen)]
     return WatchedRun(result, events, joined(events, seen))
@@ -199,15 +198,19 @@ NODES = "torch::autograd::"
 
 def recorded_moments(
     tree: Iterable[Any], device: str, operation: Any = None, node: str = ""
-) -> Iterator[AllocatorEvent | TensorSeen]:
-    """Yield the allocations, releases and reads in the profiler's tree of events, each allocation
+) -> list[AllocatorEvent | TensorSeen]:
+    """List the allocations, releases and reads in the profiler's tree of events, each allocation
     with the outermost enclosing operation that is not a composite, and with the autograd node
     around it.
 
     Args:
         operation, node: of the events around `tree`; None and "" at the root.
     """
-    for event in tree:
+    found: list[AllocatorEvent | TensorSeen] = []
+    pending = [(event, operation, node) for event in tree]
+    pending.reverse()  # the last one is the next: each event before its children
+    while pending:
+        event, operation, node = pending.pop()
         kind, inside, within = event.tag.name, operation, node
         if kind == "Allocation":
             fields = event.extra_fields
@@ -215,14 +218,17 @@ def recorded_moments(
                 place, made = (device, fields.ptr), ("", 0)
                 if operation is not None:
                     made = (operation.name, operation.end_time_ns)
-                yield AllocatorEvent(event.start_time_ns, place, fields.alloc_size, *made, node)
+                time, size = event.start_time_ns, fields.alloc_size
+                found.append(AllocatorEvent(time, place, size, *made, node))
         elif kind == "TorchOp":
-            if event.name.startswith(ENGINE):
-                within = event.name.removeprefix(ENGINE).removeprefix(NODES)
-            elif operation is None and is_operation(event.name):
+            name = event.name
+            if name.startswith(ENGINE):
+                within = name.removeprefix(ENGINE).removeprefix(NODES)
+            elif operation is None and is_operation(name):
                 inside = event
-            yield from tensors_read(event, device)
-        yield from recorded_moments(event.children, device, inside, within)
+            found += tensors_read(event, device)
+        pending += [(child, inside, within) for child in reversed(event.children)]
+    return found
 
 
 def is_operation(name: str) -> bool:
@@ -233,15 +239,16 @@ def is_operation(name: str) -> bool:
 def tensors_read(event: Any, device: str) -> Iterator[TensorSeen]:
     """Yield the input tensors of an operation (an event of torch's profiler) that lie on the
     device."""
-    for given in tree_leaves(event.extra_fields.inputs):
-        address = getattr(given, "storage_data_ptr", None)
-        if address and given.device.type == device:
-            shape = zip(given.sizes, given.strides, strict=True)
-            yield TensorSeen(
-                event.start_time_ns, (device, address),
-                tuple(extent if stride else min(extent, 1) for extent, stride in shape),
-                given.dtype,
-            )  # fmt: skip
+    for given in event.extra_fields.inputs:
+        for one in given if isinstance(given, list) else (given,):
+            address = getattr(one, "storage_data_ptr", None)
+            if address and one.device.type == device:
+                shape = zip(one.sizes, one.strides, strict=True)
+                yield TensorSeen(
+                    event.start_time_ns, (device, address),
+                    tuple(extent if stride else min(extent, 1) for extent, stride in shape),
+                    one.dtype,
+                )  # fmt: skip
 
 
 @cache
