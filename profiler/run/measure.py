@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import torch
@@ -123,11 +123,11 @@ def count(
             if not counted_all:
                 work.once()
             return
-        began = perf_counter()
+        began = process_time()
         listed.append(tensors_at_peak(work, request))
         if isinstance(listed[0], Unavailable):
             work.once()
-        took.append(perf_counter() - began)
+        took.append(process_time() - began)
 
     def counts(work: PreparedCall) -> Measurement:
         """Make the record of the counts."""
@@ -141,8 +141,8 @@ def count(
 
 
 LONG_S = 1.0
-"""A call of this many seconds is counted on the meta device, which takes no longer for large
-tensors."""
+"""A call of this many seconds of processor time, which other programs do not lengthen, is counted
+on the meta device, which takes no longer for large tensors."""
 LARGE = 10_000_000
 """A call of a module of this many parameters is counted on the meta device before the module is
 made: if the count depends on no values, the parameters need no drawing."""
