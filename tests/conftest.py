@@ -14,6 +14,8 @@ from zlib import crc32
 
 import psutil
 import pytest
+import typer
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from tests.stand_ins import Instead, substitute
@@ -64,6 +66,23 @@ def _small_caches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         known = (SMALL_CACHE, "assumed by the tests")
         substitute(patch, last_level_bytes=lambda: known)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _kept_parsers() -> Iterator[None]:
+    """`CliRunner` makes the parser of a set of commands once: making it takes longer than most
+    commands, and `cli.command_line` keeps its own."""
+    made: dict[tuple[typer.Typer, int], object] = {}
+
+    def parser(app: typer.Typer) -> object:
+        key = app, len(app.registered_commands)
+        if key not in made:
+            made[key] = typer.main.get_command(app)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", parser)
         yield
 
 
