@@ -104,10 +104,12 @@ def compared_by_structure(kind: type[T]) -> type[T]:
 
     def equal(self: T, other: object) -> bool:
         frame = sys._getframe(1)
-        users = str(frame.f_globals.get("__name__")).startswith(USER)
-        size = not getattr(self, "variables", True)
-        if users and not size and frame.f_code.co_code[frame.f_lasti] == opmap["COMPARE_OP"]:
-            _refuse_equality(self)
+        if str(frame.f_globals.get("__name__")).startswith(USER):
+            size = not getattr(self, "variables", True)
+            if not size and frame.f_code.co_code[frame.f_lasti] == opmap["COMPARE_OP"]:
+                _refuse_equality(self)
+        if self is other:
+            return True
         return structural(self, other)
 
     kind.__eq__ = equal  # type: ignore[assignment,method-assign]  # of a class
