@@ -321,7 +321,7 @@ class Drawn:
                 self.left_out = budget.left_out(len(self.draws) - self.number)
                 return
             tell(max(0, self.number - since))
-            torch.manual_seed(self.number)
+            torch.default_generator.manual_seed(self.number)
             draw = self.draws[self.number]
             self.number += 1
             try:
@@ -621,7 +621,7 @@ def _called_often(subject: Subject, draw: Draw) -> str:
     trial = Trial(subject, draw, MOST_POINTS)
     first = answers(trial.case, trial.gradient, tokens)
     for call in range(2, CALLS + 1):
-        torch.manual_seed(call)
+        torch.default_generator.manual_seed(call)
         trial.case.module.train(draw.train if call % 3 else not draw.train)
         found = answers(trial.case, trial.gradient, tokens)
         for answer, known in first.items():
