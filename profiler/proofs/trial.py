@@ -711,26 +711,28 @@ OF_A_COPY = ", in a step of a copied state"
 
 
 KEEPS_APART = (
-    "; decoding the sequence alone succeeds, so that steps of another sequence or of a copied "
-    "state change what the module keeps: step must keep all that later steps need in the state "
-    "that it is given, none of it in the module"
+    "; decoding the sequence alone succeeds, so that forward, or steps of another sequence or of a "
+    "copied state, change what later steps read: step must keep all that later steps need in the "
+    "state that it is given, none of it in the module, and a copied state must share no tensor"
 )
-"""The likely cause of an error that steps raise only beside other steps."""
+"""The likely cause of an error or a wrong row that steps give only beside other steps."""
 
 
 class Decoding(Trial):
     """Decodes a sequence, with steps of another sequence and of a copied state in between, which
-    must not influence each other."""
+    must not influence each other. The copied state goes on with rows of the other sequence, as a
+    beam search does: a row that two states share is then wrong in one of them."""
 
     def findings(self) -> Iterator[Finding]:
         """Yield, after decoding, (kind, sentence) for tensors, settings or earlier rows that steps
-        changed, and for the first row that differs: rows of this sequence and of the copied state
-        from the equations, rows of the other sequence from its `forward` and from the equations. A
-        row of a wrong shape ends the trial."""
+        changed, and for the first row that differs: rows of this sequence from the equations, rows
+        of the other sequence and of the copied state from both the `forward` of their rows and the
+        equations. A row of a wrong shape ends the trial."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
         other = ModuleCase(case.mixer, case.sizes, case.module, swapped, case.beside)
+        parted = replace(other, x=torch.cat([x[:, : l // 2], swapped[:, l // 2 :]], dim=1))
         # words that follow a sentence -> decoded rows: of this sequence, of the other, of the copy
         rows: dict[str, list[Tensor]] = {"": [], OF_ANOTHER: [], OF_A_COPY: []}
         kept: list[tuple[Tensor, Tensor]] = []
@@ -748,7 +750,7 @@ class Decoding(Trial):
                     rows[OF_ANOTHER].append(other.step(t // 3, second).clone())
                 if twin is not None and len(rows[OF_A_COPY]) < 3:
                     at = len(rows[OF_A_COPY]) + l // 2 + 1
-                    rows[OF_A_COPY].append(case.step(at, twin).clone())
+                    rows[OF_A_COPY].append(parted.step(at, twin).clone())
                 if t == l // 2:
                     twin = copied_state(state)
                     case.forward()  # must not influence the steps either
@@ -756,26 +758,30 @@ class Decoding(Trial):
         if not all(same(row, copied) for row, copied in kept):
             yield "writes", "a later step writes into the row that an earlier step returned"
         rows[""] = [copied for _, copied in kept]
+        cases = {"": case, OF_ANOTHER: other, OF_A_COPY: parted}
         with torch.no_grad():
-            beside = other.forward()
+            wholes = {of: one.forward() for of, one in cases.items() if of and rows[of]}
         for of, found in rows.items():
             begins = l // 2 if of == OF_A_COPY else 0
-            for k, row in enumerate(found):
+            for k, row in enumerate(found, start=begins):
                 for sample in range(self.draw.b):
-                    known = self.expected(sample)[self.output][begins + k]
-                    if of == OF_ANOTHER:
-                        known = beside[sample, k].detach().numpy()
-                    place = f"{self.output}[{begins + k + 1}]"
+                    if of:
+                        known = wholes[of][sample, k].detach().numpy()
+                    else:
+                        known = self.expected(sample)[self.output][k]
+                    place = f"{self.output}[{k + 1}]"
                     said = self.apart(row[sample], known, place, "step")
-                    if said and of == OF_ANOTHER:  # forward may be wrong in place of step
-                        known = self._of_another(other, sample)[k]
+                    if said and of:  # forward may be wrong in place of step
+                        known = self._of_another(cases[of], sample)[k]
                         said = self.apart(row[sample], known, place, "step")
                     if said:
                         inside = f" in sequence {sample + 1} of {self.draw.b}" * (self.draw.b > 1)
-                        yield (
-                            "step",
-                            f"{said}{of}{inside}{self._step_blamed(begins + k, sample, of)}",
-                        )
+                        alone = decoded(cases[of], k + 1)[sample, k]
+                        if not self.apart(alone, known, place, "step"):
+                            why = KEEPS_APART
+                        else:
+                            why = "" if of else self._step_blamed(k, sample)
+                        yield "step", f"{said}{of}{inside}{why}"
                         return
 
     def cause(self) -> str:
@@ -794,11 +800,8 @@ class Decoding(Trial):
         found = evaluate_all(subject.mixer, arrays, sizes, form, subject.convention)
         return found[self.output]
 
-    def _step_blamed(self, token: int, sample: int, of: str) -> str:
-        """Words on the first equation whose entries of this token a step never computes; "" for a
-        step of another sequence or of a copied state."""
-        if of:
-            return ""
+    def _step_blamed(self, token: int, sample: int) -> str:
+        """Words on the first equation whose entries of this token a step never computes."""
         own = self._step_blame(token, sample)
         return self.blamed("step", own, lambda trial: trial.wrong_step())
 

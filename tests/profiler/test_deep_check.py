@@ -235,7 +235,16 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
             (STATE, STATE.replace("self.w_win.new_zeros(batch, self.w - 1, self.d)",
              "self.room.setdefault(batch, self.w_win.new_zeros(batch, self.w - 1, self.d))")),
         ),
-        lambda c: c.sizes["l"] > 6 and c.sizes["w"] > 3 and not c.before, "step", "y[",
+        lambda c: c.sizes["l"] > 6 and c.sizes["w"] > 3 and not c.before, "step", KEEPS_APART,
+    ),
+    "rows-shared-by-copies": (
+        (
+            (CLASS, "class Shared(State):\n    def __deepcopy__(self, memo):\n"
+             f"        return __import__('copy').copy(self)\n\n\n{CLASS}"),
+            (STATE, 'return Shared({"x": self.w_win.new_zeros(batch, length, self.d)})'),
+            ('state.held("x")', 'state.held("x")[:, max(0, state.position + 1 - self.w) :]'),
+        ),
+        lambda c: c.sizes["l"] > 6 and c.sizes["w"] > 2 and not c.before, "step", KEEPS_APART,
     ),
 }  # fmt: skip
 """Fault -> the change, the draws in which it shows, the kind of what is found, and its sentence."""
