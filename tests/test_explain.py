@@ -415,3 +415,17 @@ def test_a_number_without_a_short_formula_is_said() -> None:
     depth = cm.span(mixer, "backward").at(**sizes)
     said = f"span {depth} - (no formula: the value is the largest of more than 20"
     assert any(row.startswith(said) for row in told(found.parts()))
+
+
+def test_the_path_of_a_copy_has_no_operation() -> None:
+    copy = Mixer("copy")
+    l, d = copy.sizes("l d")
+    x, y = copy.input("x", l, d), copy.output("y", l, d)
+    with copy.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i, a] = x[i, a]
+    about = Explanation(copy, "direct", ("training",), sizes_of(copy), convention(()), full=True)
+    text = write(Document(about.parts), "markdown", Page())
+    assert "| critical path | 0 | $0$: no operation |" in text
+    assert "Critical path: no operation.\n" in text and "No chain" not in text
+    assert "| no operation |" in cm.table(copy, columns="path").to_markdown()

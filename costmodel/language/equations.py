@@ -302,7 +302,8 @@ class Form:
         self, name: str, lower: Any, upper: Any = None, *, beside: Index | None = None
     ) -> Index:
         """Declare an index over lower..upper, both included, or over a `union` of ranges, and
-        return it. With `beside`, another index over a union, both are always in ranges of the same
+        return it; the same index again for a name and range that an earlier declaration has. With
+        `beside`, another index over a union, both are always in ranges of the same
         number: in the k-th range of one if and only if in the k-th of the other.
 
         Raises:

@@ -27,9 +27,11 @@ def indices_in(over: Any) -> tuple[Index, ...]:
     """The argument `over` (one index, or a tuple or list of distinct indices) as a tuple.
 
     Raises:
-        WrongKind: an element is no index; EquationError: an index occurs twice.
+        WrongKind: an element is no index; EquationError: no element, or an index occurs twice.
     """
     found = tuple(over) if isinstance(over, (tuple, list)) else (over,)
+    if not found:
+        raise EquationError("'over' takes one index or more, got none")
     for index in found:
         if not isinstance(index, Index):
             raise WrongKind(f"'over' takes indices of the form, got {described(index)}")

@@ -280,6 +280,10 @@ def large(letters: Iterable[str]) -> dict[str, int]:
     return {letter: huge.get(letter, LARGE) for letter in letters}
 
 
+NO_STEP = "no operation"
+"""The words for a path without steps, of equations that copy their inputs."""
+
+
 @dataclass(frozen=True)
 class CriticalPath:
     """The steps of the longest path."""
@@ -304,18 +308,19 @@ class CriticalPath:
 
     @property
     def text(self) -> str:
-        """The path in one line: `mul sum`, and `(l - 1)*[mul sum]` for rows of a loop."""
+        """The path in one line: `mul sum`, and `(l - 1)*[mul sum]` for rows of a loop; `no
+        operation` for a path without steps."""
         return "".join(map(str, self.written))
 
     @property
     def written(self) -> tuple[str | Poly, ...]:
         """The pieces of `text`: words, and the formulas of how often steps repeat."""
-        return tuple(_line(self.taken))
+        return tuple(_line(self.taken)) or (NO_STEP,)
 
     @property
     def said(self) -> tuple[str | Poly, ...]:
         """The pieces of `words`: words, and the formulas of how often steps repeat."""
-        return tuple(_in_words(self.taken))
+        return tuple(_in_words(self.taken)) or (NO_STEP,)
 
     def substitute(self, values: Mapping[str, Poly]) -> CriticalPath:
         """The path with values in place of sizes in the numbers of repetitions."""

@@ -272,6 +272,9 @@ def _explained(case: Case) -> Explained:
     number, operation, how often the step repeats (a column that is left out if no step repeats),
     the array computed and its equation."""
     path = _path_of(case)
+    if not path.taken:
+        yield Sentence(("Critical path: ", *path.said, "."), detail=True)
+        return
     yield Sentence(
         (
             "Critical path: ",

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from costmodel.errors import USER
+from costmodel.errors import USER, WrongKind, described
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Mixer as Equations
 from costmodel.language.options import split
 from costmodel.mixers import builtin, file_of, names
@@ -129,8 +131,9 @@ _registry: dict[str, dict[tuple[str, str], Implementation]] = {}
 _Module = TypeVar("_Module", bound="type[nn.Module]")
 
 
+@checked
 def implementation(
-    mixer: str,
+    mixer: str | type[Any] = "",
     name: str | None = None,
     *,
     form: str | None = None,
@@ -153,9 +156,17 @@ def implementation(
     those of the arrays that only these options bring.
 
     Raises:
+        WrongKind: no name of a mixer, as in `@implementation` without its call; the decorated
+            object is no class of modules.
         ValueError: a text in place of a tuple, an unknown kernel class or rewrite, or a second
             class with the same name.
     """
+    if not isinstance(mixer, str) or not mixer:
+        got = f", got {described(mixer)}" if mixer else ""
+        raise WrongKind(
+            f"implementation takes the name of a mixer{got}: write @implementation('NAME') above "
+            "the class"
+        )
     for option, given in (
         ("rewrites", rewrites), ("step_rewrites", step_rewrites), ("options", options),
     ):  # fmt: skip
@@ -174,6 +185,12 @@ def implementation(
 
     def register(module: _Module) -> _Module:
         """Register the class as described; a class without `step` has no step form."""
+        torch = sys.modules.get("torch")
+        if torch and not (isinstance(module, type) and issubclass(module, torch.nn.Module)):
+            raise WrongKind(
+                f"implementation('{mixer}') stands above {described(module)}: expected a class "
+                "that derives from torch.nn.Module"
+            )
         given = {"name": name, "form": form}
         given |= {"step_form": step_form} if hasattr(module, "step") else {}
         _register(
@@ -323,8 +340,8 @@ def _import_file(mixer: str) -> None:
     file = file_of(split(mixer)[0])
     if file is None or file in _read:
         return
-    for described in kept(None, f"{_sources()} {file}", partial(_described_in, file)):
-        found = Implementation(**described)
+    for fields_ in kept(None, f"{_sources()} {file}", partial(_described_in, file)):
+        found = Implementation(**fields_)
         _registry.setdefault(found.mixer, {}).setdefault((found.home, found.name), found)
     _read.add(file)
 
