@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from opcode import opmap
+from types import FunctionType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -150,6 +151,9 @@ def described(value: object) -> str:
         return shortened(str(own(value)))
     if isinstance(value, slice):
         return "a slice"
+    if isinstance(value, (type, FunctionType)):
+        kind = "class" if isinstance(value, type) else "function"
+        return f"the {kind} {shortened(value.__name__)}"
     return f"a value of type {shortened(type(value).__name__)}"
 
 
@@ -192,16 +196,29 @@ def text_of(error: BaseException, most: int = LONGEST) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    r"""An exception of other code as `Kind: text`, on one line.
+    r"""An exception as `Kind: text`, on one line; without the kind if it is a sentence of this
+    project's code.
 
     >>> words_of(ZeroDivisionError("division\nby zero")), words_of(SystemExit())
     ('ZeroDivisionError: division by zero', 'SystemExit')
     """
-    kind, said = shortened(_class_name(error)), " ".join(text_of(error).split())
+    kind, said = shortened(class_name(error)), " ".join(text_of(error).split())
+    if said and _is_own_sentence(error):
+        return said
     return f"{kind}: {said}" if said else kind
 
 
-def _class_name(error: BaseException) -> str:
+def _is_own_sentence(error: BaseException) -> bool:
+    """Whether this project's code raised an exception that is meant for users, a ValueError."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not isinstance(error, ValueError):
+        return False
+    return str(last.tb_frame.f_globals.get("__name__")).partition(".")[0] in OWN
+
+
+def class_name(error: BaseException) -> str:
     """The name of an exception's class, without a call of its metaclass, which may raise."""
     return str(vars(type)["__name__"].__get__(type(error)))
 

@@ -427,14 +427,14 @@ def test_bad_input_is_one_sentence(command: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("\nx = (", "does not import: SyntaxError: '(' was never closed (line 2)"),
+        ("\nx = (", "is no Python: '(' was never closed (line 2: `x = (`)"),
         (
             "import nowhere_at_all",
             "'nowhere_at_all': install nowhere_at_all, or put its file beside ",
         ),
         (
             USER.replace("    j =", "    j = i > 3 or"),
-            "EquationError: > cannot be applied to the index i",
+            "does not import: > cannot be applied to the index i",
         ),
         (
             USER.replace("    j =", "    f.nothing()\n    j ="),

@@ -341,7 +341,7 @@ def test_a_file_that_does_not_import(tmp_path: Path, capsys: Capture) -> None:
     for command in ("check", "table", "explain", "profile", "reconcile"):
         sentence = refused(capsys, command, written(tmp_path, "cli-unbound", change))
         assert (
-            "cli_unbound.py does not import: EquationError: y: index a of s is unbound; put it on "
+            "cli_unbound.py does not import: y: index a of s is unbound; put it on "
             "the left side or reduce over it"
         ) in sentence
 

@@ -39,7 +39,9 @@ RAISED = {
     ),
     "raise ImportError('x', name=3)": "does not import: ImportError: x (line 1)",
     "raise GeneratorExit": "does not import: GeneratorExit (line 1)",
-    "x = 1\0": "does not import: SyntaxError: source code string cannot contain null bytes",
+    "exec('x = (')": "does not import: SyntaxError: '(' was never closed (line 1)",
+    "import a_neighbour_that_is_no_python": "does not import: SyntaxError: invalid syntax (line 1)",
+    "x = 1\0": "is no Python: source code string cannot contain null bytes",
     "from costmodel.language.options import offering\n@offering({'a': 'b'})\ndef m(chosen):\n"
     "    raise SystemExit(0)": "does not write its mixers: SystemExit: 0 (line 4)",
     "from costmodel.language.options import offering\n@offering({'a': 'b'})\ndef m(chosen):\n"
@@ -83,6 +85,7 @@ def test_whatever_a_file_raises_is_one_sentence(
 ) -> None:
     path = tmp_path / "mine.py"
     path.write_text(text, encoding="utf-8")
+    (tmp_path / "a_neighbour_that_is_no_python.py").write_text("x = = 1")
     said = refused(capsys, command, f"{path}:m")
     assert RAISED[text] in said
     assert len(said) < LONGEST + len(str(path)) + 100
@@ -93,7 +96,7 @@ def test_a_file_in_another_encoding_and_a_folder(
 ) -> None:
     (tmp_path / "latin.py").write_bytes(b"x = '\xff'")
     (tmp_path / "folder.py").mkdir()
-    assert "does not import: SyntaxError" in refused(capsys, "table", f"{tmp_path}/latin.py:m")
+    assert "is no Python: " in refused(capsys, "table", f"{tmp_path}/latin.py:m")
     assert "folder.py' is a folder" in refused(capsys, "table", f"{tmp_path}/folder.py:m")
 
 
@@ -206,6 +209,9 @@ def test_an_interrupt_stays_one() -> None:
 def test_what_is_said_of_an_exception_is_bounded() -> None:
     assert len(text_of(ValueError("x y" * 10**6))) <= LONGEST + len(" ... (3,000,000 characters)")
     assert words_of(ValueError("  a\n b ")) == "ValueError: a b"
+    with pytest.raises(ValueError, match="unknown size") as refused:
+        cm.Mixer("m").sizes("dd")
+    assert words_of(refused.value).startswith("unknown size 'dd'")  # a sentence of this package
 
 
 CTRL_C = """import os, signal
@@ -264,7 +270,7 @@ def test_a_deeper_sum_is_refused_with_its_line(
     path = tmp_path / "deep.py"
     path.write_text(NESTED.replace("TIMES", "3000"), encoding="utf-8")
     said = refused(capsys, command, f"{path}:m")
-    assert f"{path} does not import: EquationError: y nests more than 1,000 operations" in said
+    assert f"{path} does not import: y nests more than 1,000 operations" in said
     assert "(line 9: `" in said
 
 

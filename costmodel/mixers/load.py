@@ -6,7 +6,7 @@ import difflib
 import linecache
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from os.path import isdir, isfile
@@ -18,6 +18,7 @@ from costmodel.errors import (
     EquationError,
     UnknownMixer,
     UnreadFile,
+    class_name,
     described,
     is_interrupt,
     shortened,
@@ -28,6 +29,7 @@ from costmodel.errors import (
 from costmodel.language.equations import Mixer
 from costmodel.language.options import defined, joined, split, stands_for, variant
 from costmodel.mixers import builtin, names as builtin_names
+from costmodel.symbolic.sizes import is_letter
 
 PACKAGE = Path(__file__).parents[1]
 """The folder of this package's code."""
@@ -286,6 +288,7 @@ def _told(path: Path, what: str) -> Iterator[None]:
             raise
         line = _line_of_error(error, path)
         said = _said(error, path, line)
+        what = "is no Python" if _is_no_python(error, path) else what
         where = f" (line {line}{_quoted(error, said, path, line)})" if line else ""
         raise UnreadFile(f"{path} {what}: {said}{where}") from error
 
@@ -315,19 +318,22 @@ SAYING = (ValueError, NotImplementedError, RecursionError)
 def _said(error: BaseException, path: Path, line: int | None) -> str:
     """The message of an exception, for the author of a file; a message of this package in place of
     Python's message about this package's own code."""
-    if isinstance(error, EquationError):
-        return f"{EquationError.__name__}: {text_of(error)}"
+    if isinstance(error, EquationError) or _is_no_python(error, path):
+        return text_of(error)
     if isinstance(error, AttributeError) and error.obj is sys.modules["costmodel"]:
-        return f"{EquationError.__name__}: {text_of(error)}"
+        return text_of(error)
     if isinstance(error, AttributeError) and hasattr(type(error.obj), "in_words"):
         name = str(error.name)
         near = difflib.get_close_matches(name, dir(error.obj), 1)
         hint = f": did you mean '{near[0]}'?" if near else ""
-        what = f"{described(error.obj)} has no attribute '{shortened(name)}'{hint}"
-        return f"{EquationError.__name__}: {what}"
+        return f"{described(error.obj)} has no attribute '{shortened(name)}'{hint}"
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
         return f"{words_of(error)}: install {error.name}, or put its file beside {path.name}"
     frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, NameError) and isinstance(error.name, str):
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if _is_file(frame.f_code.co_filename, path):
+            return _undeclared(error.name, {**frame.f_globals, **frame.f_locals})
     folder = path.resolve().parent
     elsewhere = frames and not Path(frames[-1].filename).resolve().is_relative_to(folder)
     needs = unusable_package(error, folder.as_posix()) if isinstance(error, ImportError) else ""
@@ -336,15 +342,48 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
     inside = bool(frames) and Path(frames[-1].filename).is_relative_to(PACKAGE)
     if line is None or not inside or isinstance(error, SAYING):
         return words_of(error)
-    return f"{EquationError.__name__}: no declaration or equation of this language"
+    return "no declaration or equation of this language"
+
+
+def _undeclared(name: str, known: Iterable[str]) -> str:
+    """The message for a name without a value: how an author declares a size, array or index of this
+    name, and the nearest of the names `known` there.
+
+    >>> _undeclared("N", ())[:72]
+    "nothing above is called N: a size is declared by (N,) = m.sizes('N'), an"
+    """
+    near = difflib.get_close_matches(name, [x for x in known if not x.startswith("__")], 1)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    name, size = shortened(name), ""
+    if is_letter(name):
+        try:
+            Mixer("any").sizes(name)
+            size = f"a size is declared by ({name},) = m.sizes('{name}'), "
+        except EquationError:  # a letter that no mixer may declare
+            size = "a size takes another letter, "
+        except ValueError:  # no shared letter
+            size = f"a size is declared by {name} = m.size('{name}', 'its meaning', 16), "
+    array, index = f"f.array('{name}', l, d)", f"f.index('{name}', 1, l)"
+    return (
+        f"nothing above is called {name}{hint}: {size}an array is declared by {array}, an index by "
+        f"{index}; any other name needs an assignment or import"
+    )
+
+
+def _is_no_python(error: BaseException, path: Path) -> bool:
+    """Whether a user's file cannot be parsed; False for a SyntaxError that the file's own code
+    raises, or of a file that it imports."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = any(_is_file(frame.filename, path) for frame in frames)
+    return isinstance(error, SyntaxError) and not own
 
 
 def _quoted(error: BaseException, said: str, path: Path, line: int) -> str:
     """The author's line, for a message on an equation: the line names the array and its indices,
     which the message may not. "" for other messages."""
-    of_equation = isinstance(error, TypeError) or said.startswith(EquationError.__name__)
+    pythons = said.startswith(shortened(class_name(error))) and not isinstance(error, TypeError)
     written = " ".join(linecache.getline(str(path), line).split())
-    return f": `{shortened(written)}`" if of_equation and written else ""
+    return f": `{shortened(written)}`" if written and not pythons else ""
 
 
 def raised_in_users_file(error: BaseException) -> str:

@@ -226,19 +226,18 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
         (("import torch", "import no_such_package"),),
         "does not import: ModuleNotFoundError: No module named 'no_such_package'",
     ),
-    "syntax": ((("l, d, w = m", "l, d, w = = m"),), "does not import: SyntaxError"),
+    "syntax": ((("l, d, w = m", "l, d, w = = m"),), "is no Python: "),
     "unbound-index": (
         (("y[i, b] = cm.sum_(s[i, a] * W_out[a, b], over=a)", "y[i, b] = s[i, a] * W_out[a, b]"),),
-        "does not import: EquationError: y: index a of s is unbound; put it on the left side or "
-        "reduce over it",
+        "does not import: y: index a of s is unbound; put it on the left side or reduce over it",
     ),
     "axes": (
         (("w_win[i - j + 1, b]", "w_win[i - j + 1]"),),
-        "does not import: EquationError: w_win has 2 axes but is indexed with 1",
+        "does not import: w_win has 2 axes but is indexed with 1",
     ),
     "not-affine": (
         (("w_win[i - j + 1, b]", "w_win[i * j, b]"),),
-        "does not import: EquationError: an index of w_win: index 'i*j' in not-affine multiplies",
+        "does not import: an index of w_win: index 'i*j' in not-affine multiplies",
     ),
     "squared-index": (
         (("w_win[i - j + 1, b]", "w_win[i * i, b]"),),
@@ -248,19 +247,41 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
         (("w_win[i - j + 1, b]", "w_win[i // w + 1, b]"),),
         "in index-in-a-function is not affine: an index stands inside a function; the chunk",
     ),
-    "unknown-letter": ((('"l d w"', '"l d j"'),), "does not import: ValueError: unknown size 'j'"),
+    "unknown-letter": ((('"l d w"', '"l d j"'),), "does not import: unknown size 'j'"),
     "letter-of-networks": (
         (('"l d w"', '"l d q"'),),
-        "does not import: EquationError: letter-of-networks declares size 'q', which means new "
+        "does not import: letter-of-networks declares size 'q', which means new "
         "tokens after the prompt of a network and is no size of a mixer: take another letter",
     ),
     "no-output": (
         (("y[i, b] = cm.sum_", "s[i, b] = cm.sum_"),),
-        "does not import: EquationError: form 'direct' of no-output never defines its output",
+        "does not import: form 'direct' of no-output never defines its output",
     ),
     "kernel-class": (
         (('@implementation("NAME")', '@implementation("NAME", kernels={"s": "matmul"})'),),
         "the kernel class of s is 'matmul' and must be one of complex-contraction",
+    ),
+    "decorator-without-a-call": (
+        (('@implementation("NAME")', "@implementation"),),
+        "does not import: implementation takes the name of a mixer, got the class Window: write "
+        "@implementation('NAME') above the class (line ",
+    ),
+    "decorator-without-a-name": (
+        (('@implementation("NAME")', "@implementation()"),),
+        "implementation takes the name of a mixer: write @implementation('NAME') above the class",
+    ),
+    "decorator-with-another-word": (
+        (('@implementation("NAME")', '@implementation("NAME", kernel={})'),),
+        "does not import: implementation takes mixer, name, form, ",
+    ),
+    "function-in-place-of-a-class": (
+        (('@implementation("NAME")', '@implementation("NAME")\ndef one(x): return x'),),
+        "implementation('function-in-place-of-a-class') stands above the function one: expected a "
+        "class that derives from torch.nn.Module (line ",
+    ),
+    "class-of-another-kind": (
+        (('@implementation("NAME")', '@implementation("NAME")\nclass One: pass'),),
+        "stands above the class One: expected a class that derives from torch.nn.Module",
     ),
     "rewrite": (
         (('@implementation("NAME")', '@implementation("NAME", rewrites=("dens",))'),),
@@ -280,6 +301,7 @@ def test_a_file_that_does_not_import_is_one_sentence(name: str, tmp_path: Path) 
         checked(tmp_path, name, *changes)
     assert expected in str(refused.value)
     assert str(refused.value).startswith(str(tmp_path))
+    assert ("Error" in expected) is ("Error" in str(refused.value))  # of Python, and of no own word
 
 
 def test_a_mixer_that_looks_ahead_is_not_causal_and_has_no_step_to_prove(tmp_path: Path) -> None:
