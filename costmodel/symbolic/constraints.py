@@ -389,8 +389,9 @@ def floor_div(above: Poly, below: Poly) -> Poly:
 
 @lru_cache(maxsize=200_000)
 def implied(constraints: Constraints, claim: Poly) -> bool:
-    """Whether `claim >= 0` is proven at all integers that satisfy the constraints (by a
-    contradiction with claim <= -1). False means "not proven"."""
+    """Whether `claim >= 0` is proven at all integers that satisfy the constraints, by a
+    contradiction with claim <= -1: values of the claim are whole numbers at all sizes that the
+    caller means, as R/2 - 1 is where R is even. False means "not proven"."""
     if claim in constraints or (claim := without_common_sizes(claim)) in constraints:
         return True
     if not claim.variables and nonnegative(claim):
