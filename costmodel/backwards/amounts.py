@@ -25,7 +25,7 @@ THOUSANDS: Mapping[str, int] = {
 
 _AMOUNT = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,3}))?\s*([A-Za-z]*)")
 _MOST = 40
-"""The digits before the point that an amount may have at most."""
+"""The power of ten that an amount may reach at most."""
 
 
 def amount(name: str, text: object, *, in_bytes: bool) -> int:
@@ -54,7 +54,7 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
     if unit not in units:
         raise SizeError(_unit_refused(lead, unit, units, said))
     number = Fraction(digits) * Fraction(10) ** int(power or 0) * units[unit]
-    if len(digits.partition(".")[0]) > _MOST or number >= 10**_MOST:
+    if number > 10**_MOST:
         raise SizeError(f"{name}: at most 10**{_MOST} is allowed, got '{shortened(said)}'")
     return floor(number)
 
