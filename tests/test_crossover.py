@@ -8,6 +8,7 @@ import shlex
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,17 @@ def winners(found: Crossover, size: int) -> tuple[str, ...] | None:
 
 
 SCANNED = 70
+
+
+def test_beyond_its_positions_a_network_has_parameters_alone() -> None:
+    """GPT-2's table has 1,024 positions."""
+    pair = ("gpt-2", "gpt-2-medium")
+    found = cm.crossover(*pair, by="total", phase="inference", over="t")
+    assert found.least(1025) == () != found.least(1024) == ("gpt-2",)
+    with pytest.raises(Unanswered, match="gpt-2: learned positions: position t = 1025 would lie"):
+        found.values(1025)
+    held = cm.crossover(*pair, by="parameters", phase="inference", over="t")
+    assert held.least(1025) == ("gpt-2",) == min(held.values(1025).items(), key=itemgetter(1))[:1]
 
 
 @pytest.mark.grid(40)

@@ -235,7 +235,7 @@ class Crossover:
         positions of some candidate, which then has no value, and else 0."""
         uncovered_ = [
             Quantity((exact,)).substitute(one.line.letters).terms[0]
-            for one in self.candidates
+            for one in (() if self.figure.always else self.candidates)
             for exact in uncovered(one.about)
         ]
         return Quantity((sum(uncovered_, Exact()),))
@@ -280,10 +280,13 @@ class Crossover:
 
         Raises:
             SizeError: a size that is no positive integer, or does not fit the candidates.
+            Unanswered: a position is beyond the weights of a candidate at a size.
         """
 
         def at(sizes: Mapping[str, int]) -> dict[str, Number]:
             known = {self.over: self._fitting(sizes[self.over])}
+            if self._beyond.at(known) > 0:
+                raise Unanswered(self._why_beyond(known[self.over]))
             found = (quantity.at(known) for quantity in self.quantities)
             return dict(zip(self.names, found, strict=True))
 
@@ -377,13 +380,12 @@ class Crossover:
     def beyond(self) -> tuple[tuple[Stretch, str], ...]:
         """The ranges of sizes at which a position is beyond the weights of a candidate, each with
         the reason; () if the weights cover all positions."""
-        found = []
-        for stretch in self._all:
-            for one in self.candidates if not stretch.least else ():
-                if reason := one.about.beyond(one.line.sizes(stretch.first)):
-                    found.append((stretch, f"{one.name}: {reason}"))
-                    break
-        return tuple(found)
+        return tuple((x, self._why_beyond(x.first)) for x in self._all if not x.least)
+
+    def _why_beyond(self, size: int) -> str:
+        """At a size at which a position is beyond the weights of a candidate: which and why."""
+        said = ((one.name, one.about.beyond(one.line.sizes(size))) for one in self.candidates)
+        return next(f"{name}: {why}" for name, why in said if why)
 
     @cached_property
     def _all(self) -> tuple[Stretch, ...]:
