@@ -28,6 +28,7 @@ def scaled(value: float, unit: str, digits: int = DIGITS) -> str:
     """
     if value == 0:
         return f"0 {unit}"
+    value = float(f"{value:.{digits}g}")  # 999.6 ms are 1 s in three digits, as in the prefix
     steps = LARGE if abs(value) >= 1 else PREFIXES
     factor, prefix = next(((f, p) for f, p in steps if abs(value) >= f), steps[-1])
     return f"{value / factor:.{digits}g} {prefix}{unit}"

@@ -21,6 +21,7 @@ def timed(**details: object) -> Reading:
         (timed(grade="quiet", labels=["launch-bound"]), QUIET, "651.4 µs"),
         (timed(grade="busy", labels=["preempted"]), BUSY, "≈ 651 µs (busy)"),
         (timed(labels=["preempted"]), BUSY, "≈ 651 µs (busy)"),
+        (Reading("latency", 999.6e-6, "s", details={"grade": "busy"}), BUSY, "≈ 1 ms (busy)"),
         (timed(labels=["throttled"]), BUSY, "≈ 651 µs (throttled)"),
         (timed(labels=["preempted", "shared device"]), BUSY, "≈ 651 µs (shared device)"),
     ],
