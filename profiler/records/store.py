@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import json
+import math
 import os
 import re
 import threading
@@ -311,6 +312,6 @@ alike = lru_cache(maxsize=4096)(values_in)
 
 
 def whole(digits: str) -> float:
-    """A whole number from its digits. From 25 digits on the number is a float: no record may hold
-    it, and Python refuses to read some as int."""
-    return int(digits) if len(digits) < 25 else float(digits)
+    """A whole number from its digits. From 25 digits on it is infinity, which `plain` refuses: no
+    record may hold such a number, and Python refuses to read some as int."""
+    return int(digits) if len(digits) < 25 else math.inf

@@ -185,6 +185,7 @@ def test_a_whole_last_line_without_newline_is_read(tmp_path: Path) -> None:
         (b"\xff\xfe", "line 1 is not valid JSON"),
         (b'{"schema": NaN}', "schema is not a finite number"),
         (b'{"id": ' + b"9" * 5000 + b"}", "id is not a finite number"),
+        (b'{"id": ' + b"9" * 30 + b"}", "id is not a finite number"),
         (b'{"id": 12345678901234567890}', "id: expected a whole number of at most"),
         (b'{"value": 1e999}', "value is not a finite number"),
         (b'{"labels": ' + b"[" * 40 + b"]" * 40 + b"}", "nested deeper than 30 levels"),
