@@ -263,7 +263,7 @@ def pathless(value: str) -> str:
     >>> pathless("/vendor/lib/libjemalloc.so.2:other"), pathless("max_split_size_mb:64")
     ('libjemalloc.so.2:other', 'max_split_size_mb:64')
     """
-    return re.sub(r"(?<![^\s:,=])(?:~[^/\s:,]*|\.{1,2})?(?:/[^\s:,/]*)+", _last_part, value)
+    return re.sub(r"(?<![^\s:,='\"(])(?:~[^/\s:,]*|\.{1,2})?(?:/[^\s:,/]*)+", _last_part, value)
 
 
 def _last_part(found: re.Match[str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler.host.children import ChildExit, last_line
 from profiler.host.system import (
     NO_CONTAINER,
     UNLIMITED,
@@ -170,6 +171,11 @@ def test_a_cache_of_unknown_size_is_left_out(tmp_path: Path) -> None:
     assert caches(host(tmp_path, cache(0, 1, "Data", "many") | cache(1, 3, "Unified", "1G"))) == {
         "L3": 2**30
     }
+
+
+def test_an_error_does_not_tell_its_paths() -> None:
+    done = ChildExit(1, "OSError: [Errno 2] No such file: '/people/somebody/mine.py'")
+    assert last_line(done) == "OSError: [Errno 2] No such file: 'mine.py' (exit status 1)"
 
 
 def test_variables_that_change_speed_without_anybodys_paths(tmp_path: Path) -> None:
