@@ -220,8 +220,8 @@ def cell(records: Rounds, reading: str, unit: str) -> Cell:
     mean = statistics.geometric_mean(read) if min(read) > 0 else max(read)  # a peak may be 0 B
     busy = mark_of_all(found) if unit == "s" else ""
     words = marked(mean, busy) if busy else scaled(mean, unit)
-    exact = reading in QUANTITIES and QUANTITIES[reading].exact
-    return f"({words})" if not exact and bound(measured(records)) else words
+    launches = reading not in QUANTITIES or QUANTITIES[reading].launches  # energy per token: yes
+    return f"({words})" if launches and bound(measured(records)) else words
 
 
 def absence(records: Rounds, reading: str) -> str:

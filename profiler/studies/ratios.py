@@ -157,9 +157,8 @@ def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) ->
 def mean_and_ends(readings: Sequence[Reading]) -> tuple[float, float, float]:
     """(mean value of readings, lowest and highest end of their intervals); for a reading without an
     interval its extreme samples, or its value, are the ends."""
-    lows = [r.details.get("ci_low", min(r.samples, default=r.value)) for r in readings]
-    highs = [r.details.get("ci_high", max(r.samples, default=r.value)) for r in readings]
-    return statistics.fmean(r.value for r in readings), min(lows), max(highs)
+    found = [end for r in readings for end in r.interval or (*r.samples, r.value)]
+    return statistics.fmean(r.value for r in readings), min(found), max(found)
 
 
 def fastest(

@@ -27,7 +27,7 @@ from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append, read
 from profiler.scaling.derived import executed_operations, live_set_bytes
 from profiler.studies.grid import LAUNCHES, GridStudy, Launches, derived
-from profiler.studies.grid_page import over_lengths, shows, standing
+from profiler.studies.grid_page import cell, over_lengths, shows, standing
 from profiler.studies.pairs import pairs, settings
 from profiler.studies.plan import Amount
 from profiler.studies.published_times import claim, printed_times
@@ -123,6 +123,16 @@ def test_graph_replays_are_compared_where_both_have_them() -> None:
     assert ratio([with_graph(first, 1.0)], [second]).reading == "latency"
 
 
+def test_launches_bind_a_hot_time_and_no_replay() -> None:
+    one = point(1.0)
+    latency = one.readings["latency"]
+    bound = structs.replace(latency, details={**latency.details, "launch_bound": True})
+    graph = Reading("latency_graph", 0.1, "s", (0.1,) * 40, latency.details)
+    one = structs.replace(one, readings={"latency": bound, "latency_graph": graph})
+    assert cell([one], "latency", "s") == "(1 s)"
+    assert cell([one], "latency_graph", "s") == "100 ms"
+
+
 def test_bytes_are_compared_exactly_and_energy_by_its_ends() -> None:
     one, other = point(1.0, memory=100.0, energy=2.0), point(1.0, memory=50.0, energy=8.0)
     assert bytes_ratio([one], [other]).words("less", "more") == "less by 2.00 times"
@@ -131,6 +141,10 @@ def test_bytes_are_compared_exactly_and_energy_by_its_ends() -> None:
     # 4 times, 1 % to each side of both: 4 * 0.99 / 1.01 to 4 * 1.01 / 0.99
     assert energy_ratio([one], [other]).words("less", "more") == "more by 3.92 to 4.08 times"
     assert energy_ratio([one], [point(1.0)]).refused == NO_ENERGY
+    # of an energy whose interval is unknown, the samples give the ends
+    bare = Reading("energy", 2.0, "J", (1.0, 4.0), {"ci_low": None, "ci_high": None})
+    other = structs.replace(one, readings={"energy": bare})
+    assert energy_ratio([other], [other]).words() == "no difference shown (0.25 to 4.00)"
 
 
 def test_the_fastest_is_that_of_the_least_mean() -> None:
