@@ -76,12 +76,20 @@ SCALES = (1, 4, 16, 64)
 FINE = (1, 2, 4, 8, 16, 32, 64)
 """`SCALES` for sizes that are written by quotients."""
 
+PRODUCTS = (72, 100, 120, 132, 156, 168)
+"""Further factors of the smallest sizes, tried if the module runs at none of `SCALES`: products of
+the primes up to 13, among which are multiples of most numbers of heads, groups or parts of a
+size (5, 7, 9, 14, 20, 25, 28, 40)."""
+
 DIVIDED = PATIENCE / 4
 """The largest expected number of operations of a run if sizes are written by quotients, which
 gives many cases."""
 
-MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+MULTIPLES = range(1, 65)
 """If the module does not run at every size of a letter, multiples of these are tried."""
+
+RULED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+"""Multiples of a letter at which every operation may have a counting rule."""
 
 ONE_OF_MANY = 1 / 3
 """The part of the patience for each of several runs far along one letter, so that a few of them
@@ -291,7 +299,7 @@ def counted_at(samples: SizeSamples, quantities: Mapping[Quantity, Poly | Break]
             continue
         operation = name.split(": ")[0]  # without the reason
         for i, letter in enumerate(samples.letters):
-            for m in MULTIPLES[1:]:
+            for m in RULED:
                 reached = [seen for point, seen in samples.seen.items() if point[i] % m == 0]
                 if len(reached) > 2 and not any((part, name) in s.quantities for s in reached):
                     listed.setdefault(f"{letter}:{m}", {})[operation] = None
@@ -491,7 +499,19 @@ class FormulaSearch:
         if (pair := self.dividing()) is not None:
             raise OnlyDivided(str(first), *pair) from first
         sizes = self.samples.variables.sizes(self.samples.named(next(self.starts())))
-        raise TraceError(f"{first}{beside_meta(self.samples.target, sizes)}") from first
+        elsewhere = beside_meta(self.samples.target, sizes) or self.multiples_words()
+        raise TraceError(f"{first}{elsewhere}") from first
+
+    def multiples_words(self) -> str:
+        """The words to append to the error of a module that runs at none of the sizes tried: the
+        largest of them, and how a multiple is named."""
+        samples = self.samples
+        largest = listed_sizes(samples.named(max(samples.refused)))
+        over = ",".join(samples.letters)
+        return (
+            f"; it fails at each of {len(samples.refused)} sizes tried, up to {largest}: if it "
+            f"needs multiples of a number, name the number, as in --over {over}:17"
+        )
 
     def dividing(self) -> tuple[str, str] | None:
         """A pair of letters (size, divisor) such that the module runs at a point where the size of
@@ -509,7 +529,8 @@ class FormulaSearch:
         `SMALLEST` with all letters scaled alike or, in a case (a set of sizes given by conditions),
         each bounded letter (one that a condition of the case limits) separately and raised into the
         case, so that the next sizes of every bounded letter lie in the case too: `room` of them,
-        then fewer."""
+        then fewer. If the module runs at none of these points, the points of `PRODUCTS` at which it
+        runs follow, each with its letters lowered (`lowered`)."""
         samples = self.samples
         bound, rooms = samples.bound(), dict.fromkeys((self.room, HIGHEST + 2))
         for most in rooms if samples.region else (0,):
@@ -517,13 +538,37 @@ class FormulaSearch:
             for start in self.scaled(bound, room):
                 if all(map(samples.inside, corners(start, room))):
                     yield start
+        # reached if the module runs at none of the points above
+        for scale in PRODUCTS:
+            start = tuple(x * scale for x in self.smallest)
+            if all(map(samples.inside, corners(start, room))) and samples.runs(start):
+                yield self.lowered(start, scale, room)
+
+    @property
+    def smallest(self) -> Point:
+        """The smallest size of each letter, a multiple of the letter's step."""
+        return tuple(SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(self.samples.multiples))
+
+    def lowered(self, start: Point, scale: int, room: Sequence[int]) -> Point:
+        """The point `start` (the smallest sizes times `scale`, at which the module runs) with each
+        letter in turn lowered to its smallest size times the least divisor of `scale` with which
+        the module runs, and with `room` above the letter in the case. For a module of 5 heads over
+        l and d, (500, 300), which is (5, 3) times 100, is lowered to (5, 15)."""
+        samples = self.samples
+        for i, least in enumerate(self.smallest):
+            for factor in (k for k in range(1, scale) if scale % k == 0):
+                point = samples.moved(start, i, least * factor)
+                if all(map(samples.inside, corners(point, room))) and samples.runs(point):
+                    start = point
+                    break
+        return start
 
     def scaled(self, bound: Sequence[int], room: Sequence[int]) -> Iterator[Point]:
         """Yield the smallest sizes with each letter of `bound` scaled separately and all other
         letters alike, and each of these points raised into the case (with `room` above it), in
         ascending order of the sum of the sizes. The points are made one after another, since their
         number grows exponentially with the number of letters."""
-        smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(self.samples.multiples)]
+        smallest = self.smallest
         others = tuple(i for i in range(len(smallest)) if i not in bound)
         groups: list[Point] = [*((i,) for i in bound), others]
 
@@ -612,7 +657,11 @@ class FormulaSearch:
                 reason = reason or next(samples.refused[p] for p in places if p in samples.refused)
             else:
                 assert reason is not None
-                raise reason
+                raise TraceError(
+                    f"{reason}; the module runs at {listed_sizes(samples.named(base))}, but at "
+                    f"three multiples in a row of no number up to {MULTIPLES[-1]}: if it needs "
+                    f"multiples of a larger number, name the number, as in --over {letter}:100"
+                )
             if reason is not None:
                 samples.notes.append(
                     f"{letter} runs over multiples of {step}; at other sizes the module fails: "

@@ -158,9 +158,8 @@ def test_whatever_a_module_raises_is_one_sentence(raised: BaseException, said: s
         raise raised
 
     for words in (refused(stop), built_with(raised)):
-        assert said in words and len(words) < 600
-    assert refused(stop).endswith("line " + refused(stop).rpartition(" ")[2])
-    assert "test_refusals.py line" in refused(stop)
+        assert said in words and len(words) < 800
+    assert re.search(r"test_refusals.py line \d+; it fails at each of \d+ sizes", refused(stop))
 
 
 def built_with(raised: BaseException) -> str:

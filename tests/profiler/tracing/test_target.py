@@ -207,6 +207,40 @@ def test_a_module_that_refuses_sizes_says_so() -> None:
         raise ValueError(f"{d} is not divisible")
 
     with pytest.raises(
-        TraceError, match=r"^never cannot be built at l=5, d=3: 3 is not divisible$"
+        TraceError,
+        match=r"^never cannot be built at l=5, d=3: 3 is not divisible; it fails at each of \d+ "
+        r"sizes tried, up to l=840, d=504: if it needs multiples of a number, name the number, as "
+        r"in --over l,d:17$",
     ):
         trace(never, over="l,d")
+
+
+def in_parts_of(number: int, *, of: str) -> Callable[[int, int], nn.Module]:
+    """A factory of linear maps of (l, d) whose sizes must be multiples of `number`."""
+
+    def parts(l: int, d: int) -> nn.Module:
+        if {"l": l, "d": d}[of] % number:
+            raise ValueError(f"{of} is not in {number} parts")
+        return nn.Linear(d, d, bias=False)
+
+    return parts
+
+
+@pytest.mark.parametrize(("of", "number"), [("d", 5), ("d", 7), ("l", 3), ("l", 9), ("d", 25)])
+def test_a_module_that_needs_multiples_of_a_product_of_small_primes_is_traced(
+    of: str, number: int
+) -> None:
+    found = trace(in_parts_of(number, of=of), over="l,d", memory=False)
+    assert found.complete
+    assert found.forward["mul"] == Poly.atom("d") ** 2 * Poly.atom("l")
+    assert found.steps == {"l": 1, "d": 1, of: number}
+    assert all(point[of] % number == 0 for point in found.proven)
+    reason = f"{of} runs over multiples of {number}; at other sizes the module fails: "
+    assert any(note.startswith(reason) for note in found.notes)
+
+
+def test_a_multiple_that_is_not_found_can_be_named() -> None:
+    for number, said in ((17, r"name the number, as in --over l,d:17"), (100, r"--over d:100")):
+        with pytest.raises(TraceError, match=said):
+            trace(in_parts_of(number, of="d"), over="l,d", memory=False)
+        assert trace(in_parts_of(number, of="d"), over=f"l,d:{number}", memory=False).complete
