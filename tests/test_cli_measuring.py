@@ -393,6 +393,24 @@ def test_a_module_that_is_not_its_equations_is_not_measured(
         )
 
 
+@pytest.mark.parametrize("command", ["profile", "reconcile"])
+def test_a_module_that_is_not_its_equations_keeps_no_other_from_its_row(
+    command: str, tmp_path: Path, capsys: Capture
+) -> None:
+    change = ("return s @ self.W_out", "return 3 * (s @ self.W_out)")
+    words = (written(tmp_path, f"cli-beside-{command}", change), "me:toeplitz", *SMALL)
+    status = cli.main([command, *words, "--counts-only", "--format", "csv"])
+    said = capsys.readouterr()
+    assert status == FAILED
+    rows = [
+        tuple(row[x] for x in ("mixer", "reason")) for row in csv.DictReader(StringIO(said.out))
+    ]
+    assert "me" in {mixer for mixer, _ in rows}
+    (why,) = (reason for mixer, reason in rows if "cli-beside" in mixer)
+    assert why.startswith(f"the module Window does not compute cli-beside-{command}: ")
+    assert said.err.count(why[:60]) == 1
+
+
 # As a process
 
 

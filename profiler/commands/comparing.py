@@ -132,7 +132,8 @@ def compare(
         plan = Plan(mixers, given_sizes(sizes), one_phase(phase), impl, dtype, device, seed)
         problems = []
         with bar() as progress:
-            listed = candidates(plan)
+            listed = candidates(plan, problems.append)
+            told(problems)
             pairs = len(listed) * (len(listed) - 1) // 2
             run = Run(
                 listed,

@@ -39,7 +39,9 @@ from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
 
 if TYPE_CHECKING:
     from profiler.records.measurement import Measurement
+    from profiler.records.reading import MeasureError
     from profiler.run.plan import Plan
+    from profiler.run.request import Request
     from profiler.sweep.session import Session, Starts
 
 
@@ -236,7 +238,8 @@ def energy_wanted(asked: bool | None, device: str | None) -> bool:
 def measured(
     asked: Asked, command: str, *, counts_only: bool = False, cold: bool = True
 ) -> Session:
-    """Measure what a command line asks for, and print the failures. Without `cold`, calls are not
+    """Measure what a command line asks for, and print the failures. A user's module that differs
+    from its equations is one of them, unless it is the only one. Without `cold`, calls are not
     timed from cold caches.
 
     A plan that may take longer than `LONG_S` is announced. Raises UsageError: `counts_only` is
@@ -246,10 +249,13 @@ def measured(
     from profiler.run.duration import estimate, longest_s
     from profiler.run.plan import refuse_too_many, requests
     from profiler.sweep import session
+    from profiler.sweep.failures import failure_of
     from profiler.sweep.points import Point
 
     limits = replace(LatencyLimits.within(asked.seconds), cold=cold)
-    wanted = list({Point(request).key: request for request in requests(planned(asked))}.values())
+    apart: list[tuple[Request, MeasureError]] = []
+    fitting = requests(planned(asked), unequal=lambda *each: apart.append(each))
+    wanted = list({Point(request).key: request for request in fitting}.values())
     number = asked.processes or 1
     refuse_too_many(len(wanted), 1, number)
     if counts_only:
@@ -274,6 +280,8 @@ def measured(
             starts=starts,
             further=None if counts_only else further(asked),
         )
+    for request, error in apart:
+        found.lose(request, failure_of(error))
     told(found.failures)
     return found
 
@@ -397,7 +405,7 @@ def profile(
     chosen(format_, "--format", formats("rows", "data"))
     found = measured(asked, regenerating(context), counts_only=counts_only)
     if found.measurements:
-        show(document(found.measurements), format_, None, False, context)
+        show(document([*found.measurements, *found.lost]), format_, None, False, context)
     raise_if_interrupted(found, asked.output)
     if found.failures:
         raise Failed
@@ -431,6 +439,7 @@ def reconcile(
 
     chosen(format_, "--format", formats("rows", "data"))
     on = on_board(board)
+    lost: list[Measurement] = []
     if source is not None:
         if beside := typed_beside(context, "source", "own", "full", "strict", "board", "format_"):
             listed = ", ".join(beside)
@@ -445,14 +454,14 @@ def reconcile(
         # cold times stand in no table here: only a file of records is given them
         cold = asked.output is not None
         found = measured(asked, regenerating(context), counts_only=counts_only, cold=cold)
-        records, problems = found.measurements, found.failures
+        records, problems, lost = found.measurements, found.failures, found.lost
     # a file may hold many records: each is freed as soon as it has a ladder
     made, unknown = ladders(
         records if source is None else emptied(records), on, advise=source is None
     )
     told(unknown)
     if made:
-        show(document(made, full=full), format_, None, False, context)
+        show(document(made, lost, full=full), format_, None, False, context)
     if source is None:
         raise_if_interrupted(found, asked.output)
     if problems or unknown or (strict and any(ladder.findings for ladder in made)):

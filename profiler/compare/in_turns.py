@@ -70,16 +70,24 @@ Progress = Callable[[int, int, str], None]
 """A function that shows progress, from (rounds done, number of rounds, the current step)."""
 
 
-def candidates(plan: Plan) -> dict[str, Request]:
+def candidates(
+    plan: Plan, tell: Callable[[str], object] = lambda sentence: None
+) -> dict[str, Request]:
     """A dict of the requests to compare by name: mixer and implementation, and the dtype if there
-    are several. Raises MeasureError: there are fewer than two, or a size has several values."""
+    are several. `tell` gets a sentence on each user's module that differs from its equations and is
+    left out. Raises MeasureError: there are fewer than two, or a size has several values."""
     several = [letter for letter, values in plan.given.items() if len(values) > 1]
     if several:
         raise MeasureError(
             f"compare takes one value of each size, and --{several[0]} has several: measure two "
             "files with costmodel sweep, and compare the files"
         )
-    found = requests(plan)
+    apart: list[MeasureError] = []
+    found = requests(plan, unequal=lambda request, error: apart.append(error))
+    if apart and len(found) < 2:
+        raise apart[0]
+    for said in dict.fromkeys(map(str, apart)):
+        tell(said)
     if len(found) < 2:
         listed = "".join(f": {r.mixer.name} {r.implementation.name}" for r in found)
         raise MeasureError(

@@ -28,7 +28,6 @@ from profiler.scaling.floors import NO_JOULES, ScaledFloor, in_bytes, in_time
 from profiler.scaling.series import (
     NO_INTERVAL,
     Series,
-    has_nothing,
     in_no_series,
     series_of,
     without_value,
@@ -102,7 +101,7 @@ def picture(
         along = series_of(records, letter)
         for series in along:
             groups.setdefault(series.setting_at(shared_sizes(along, series)), []).append(series)
-        if groups or all(map(has_nothing, records)):
+        if groups or all(record.failed for record in records):
             missing += in_no_series(records, along, letter)
         else:
             missing.append(f"no two records differ in {letter} alone: no panel against {letter}")

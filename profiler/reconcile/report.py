@@ -39,29 +39,37 @@ from profiler.reconcile.levels import (
     MovedMemory,
 )
 from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, label_meanings, mark, marked
+from profiler.records.measurement import REASON, Measurement
 from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, scaled, sizes_apart, sizes_words, value_words
 from profiler.run.caveats import processes_words, spread_words, stopped
 from profiler.run.report import LEAD, MEMORY
 
 
-def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
+def document(
+    found: Sequence[Ladder], lost: Sequence[Measurement] = (), *, full: bool = False
+) -> Document:
     """Make the document of reconciliations: a line for each implementation and phase; below, for
     each ladder (one record's operations by equations, torch and hardware, and its cost), the tables
     with a rest that no cause explains, or with `full` every table.
 
-    JSON follows schema 1. CSV has a row for each class of each count, cause and unexplained rest,
-    for each figure of another counter, and for each cost in its own unit; a missing value is a row
-    with its reason.
+    `lost` are the records of modules that could not be measured: each is a line without figures and
+    with its reason. JSON follows schema 1, with these records as `failures`. CSV has a row
+    for each class of each count, cause and unexplained rest, for each figure of another counter,
+    and for each cost in its own unit; a missing value is a row with its reason.
     """
     header = (*LEAD, "rung", "entry", "quantity", "value", "reason")
     return Document(
-        lambda: [*summary(found), *(t for x in found for t in tables(x, full=full))],
+        lambda: [*summary(found, lost), *(t for x in found for t in tables(x, full=full))],
         data=lambda: {
             "summary": [summary_record(x) for x in found],
             "ladders": [x.to_json() for x in found],
+            **({"failures": [m.to_json() for m in lost]} if lost else {}),
         },
-        rows=lambda: (header, chain.from_iterable(map(csv_rows, found))),
+        rows=lambda: (
+            header,
+            chain(chain.from_iterable(map(csv_rows, found)), map(lost_row, lost)),
+        ),
     )
 
 
@@ -136,15 +144,17 @@ OF_GRAPH = Note((
 ))  # fmt: skip
 
 
-def summary(found: Sequence[Ladder]) -> Iterator[Table]:
+def summary(found: Sequence[Ladder], lost: Sequence[Measurement] = ()) -> Iterator[Table]:
     """Yield a table for each phase, element type and device, with a line for each implementation:
-    derived and dispatched operations, time, memory, energy, verdict. Sizes that all lines share
-    stand in the title."""
-    groups: dict[tuple[str, str, str], list[Ladder]] = {}
-    for ladder in found:
-        groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
-    for (phase, dtype, device), group in groups.items():
-        common, varying = _sizes(group)
+    derived and dispatched operations, time, memory, energy, verdict; for a record of `lost`, which
+    keeps a failure, the reason. Sizes that all lines share stand in the title."""
+    groups: dict[tuple[str, str, str], list[Ladder | Measurement]] = {}
+    every: list[Ladder | Measurement] = [*found, *lost]
+    for each in every:
+        groups.setdefault((each.phase, each.dtype, each.device), []).append(each)
+    for (phase, dtype, device), lines in groups.items():
+        common, varying = _sizes(lines)
+        group = [each for each in lines if isinstance(each, Ladder)]
         left_out = set() if any(varying) else {"sizes"}
         on = any(x.reasons.get("floor_s") != NO_BOARD for x in group)
         left_out |= set() if on else {*FLOOR, "predicted_s"}
@@ -152,8 +162,8 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         left_out |= set() if replayed else {"latency_graph_s"}
         shown = [c for c in SUMMARY if c.name not in left_out]
         rows = []
-        for ladder, own in zip(group, varying, strict=True):
-            cells = {**_line(ladder), "sizes": own}
+        for line, own in zip(lines, varying, strict=True):
+            cells = {**(_line(line) if isinstance(line, Ladder) else _lost(line)), "sizes": own}
             rows.append(tuple(cells[column.name] for column in shown))
         title = f"Theory against measurement: {PHASES[phase]}, {common}, {dtype} on {device}"
         costs = [x.rungs["5"] for x in group if x.rungs["5"]["latency_s"] is not None]
@@ -173,10 +183,24 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
         yield Table(title, tuple(shown), tuple(rows), notes)
 
 
-def _sizes(group: Sequence[Ladder]) -> tuple[str, list[str]]:
-    """Two parts: the sizes that all ladders share, in words ("l = 128, d = 64"); and a list with
-    the remaining sizes of each ladder, in words."""
-    common, own = sizes_apart([ladder.sizes for ladder in group])
+def _lost(record: Measurement) -> Mapping[str, Text]:
+    """The line of a record that keeps a failure: no figure, and the reason."""
+    why = Missing(record.reason(REASON))
+    names = {"mixer": record.mixer, "implementation": record.implementation}
+    return {**{column.name: why for column in SUMMARY}, **names}
+
+
+def lost_row(record: Measurement) -> tuple[Any, ...]:
+    """The row of CSV of a record that keeps a failure: no rung, and the reason."""
+    lead = (record.mixer, record.implementation, record.form, record.phase)
+    place = (sizes_words(record.sizes), record.dtype, record.device)
+    return (*lead, *place, None, REASON, None, None, record.reason(REASON))
+
+
+def _sizes(group: Sequence[Ladder | Measurement]) -> tuple[str, list[str]]:
+    """Two parts: the sizes that all lines share, in words ("l = 128, d = 64"); and a list with the
+    remaining sizes of each line, in words."""
+    common, own = sizes_apart([line.sizes for line in group])
     return sizes_words(common), [sizes_words(sizes) for sizes in own]
 
 

@@ -99,6 +99,11 @@ class Measurement(Record, frozen=True, kw_only=True):
         """The round of a sweep, from 0."""
         return int(self.sweep.get("round", 0))
 
+    @property
+    def failed(self) -> bool:
+        """Whether the record keeps a failure, and no figure at all."""
+        return bool(self.failure) and not self.readings
+
     def reason(self, name: str) -> str:
         """Why a reading is missing: the reason of the reading, else that of the whole call."""
         return self.reasons.get(name) or self.reasons.get(REASON, f"{name} was not measured")

@@ -25,12 +25,23 @@ def users_class(
     """Return the implementation of a user's class (`wanted`: FILE.py:Class), after a proof that the
     class computes the mixer's equations, token by token too if it has `step`.
 
-    A class without a description of its own is described as executing the default form without
-    rewrites. The implementation's name is as the user gave it, so that a record leads back to the
-    file.
-
     Raises:
         MeasureError: there is no such class, or it computes something else; the message says where.
+    """
+    claimed = described_class(mixer, wanted, load)
+    assert isinstance(mixer, Mixer)  # described_class refuses a module without equations
+    refuse_unequal(mixer, claimed, wanted, ("training", "inference"))
+    return claimed
+
+
+def described_class(
+    mixer: Mixer | PlainModule, wanted: str, load: Callable[[Path], ModuleType] = user_module
+) -> Implementation:
+    """Return the implementation of a user's class (`wanted`: FILE.py:Class), without a proof.
+
+    A class without a description of its own is described as executing the default form without
+    rewrites. The implementation's name is as the user gave it, so that a record leads back to the
+    file. Raises MeasureError: there is no such class.
     """
     if isinstance(mixer, PlainModule):
         raise MeasureError(
@@ -49,9 +60,7 @@ def users_class(
             f"{path} has no class '{name}' that is a torch.nn.Module: it has "
             f"{', '.join(there) or 'none'}"
         )
-    claimed = _users_implementation(mixer, found, wanted)
-    refuse_unequal(mixer, claimed, wanted, ("training", "inference"))
-    return claimed
+    return _users_implementation(mixer, found, wanted)
 
 
 def refuse_unequal(

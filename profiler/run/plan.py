@@ -20,7 +20,7 @@ from profiler.modules.registry import Implementation
 from profiler.records.element_types import dtype_name
 from profiler.records.reading import MeasureError
 from profiler.run.in_record import is_class, named_in
-from profiler.run.own_class import refuse_unequal, users_class
+from profiler.run.own_class import described_class, refuse_unequal, users_class
 from profiler.run.request import OF_ENERGY, Request
 from profiler.run.subject import Measurable, Named, measurable, subject
 
@@ -77,11 +77,17 @@ def refuse_too_many(requests: int, rounds: int = 1, processes: int = 1) -> None:
         )
 
 
-def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
+Unequal = Callable[[Request, MeasureError], object]
+"""A function that receives a request of a module that differs from its equations, and the error."""
+
+
+def requests(plan: Plan, *, refused: bool = False, unequal: Unequal | None = None) -> list[Request]:
     """List the measurements of a plan as requests, mixer by mixer.
 
     Args:
         refused: keep requests whose sizes their mixer refuses, if others remain.
+        unequal: receives the requests of a user's module that differs from its equations, which
+            the list then leaves out, if others remain.
 
     Raises:
         MeasureError: an unknown implementation, device or dtype; a mixer without an implementation
@@ -93,6 +99,7 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
     device = device_name(plan.device)
     dtypes = [dtype_name(part.strip()) for part in plan.dtype.split(",")]
     found: list[Request] = []
+    apart: list[tuple[Request, MeasureError]] = []
     for mixer, chosen in chosen_of_each(plan):
         combined = [
             (phase, sizes)
@@ -101,18 +108,39 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
         ]
         refuse_too_many(len(found) + len(combined) * len(chosen) * len(dtypes))
         _refuse_sizes(mixer, [sizes for _, sizes in combined], refused)
-        for implementation in chosen:
-            # a registered module of a user's file; a class given as FILE.py:Class is proven already
-            own = implementation.home and not is_class(implementation.name)
-            if isinstance(mixer, Mixer) and own:
-                named = f"the module {implementation.module.__qualname__}"
-                refuse_unequal(mixer, implementation, named, tuple(map(phase_name, plan.phases)))
+        wrong = {one.name: why for one in chosen if (why := _why_unequal(mixer, one, plan))}
         for phase, sizes in combined:
             for implementation in chosen:
                 for dtype in dtypes:
                     asked = (implementation, sizes, phase, dtype, device, plan.seed)
-                    found.append(Request(mixer, *asked, **plan.options))
+                    request = Request(mixer, *asked, **plan.options)
+                    if why := wrong.get(implementation.name):
+                        apart.append((request, why))
+                    else:
+                        found.append(request)
+    if apart and (unequal is None or not found):
+        raise apart[0][1]
+    if unequal is not None:
+        for each in apart:
+            unequal(*each)
     return found
+
+
+def _why_unequal(
+    mixer: Measurable, implementation: Implementation, plan: Plan
+) -> MeasureError | None:
+    """The error that says where a user's module differs from its equations; None for a module that
+    does not, and for a built-in one."""
+    own = is_class(implementation.name)  # FILE.py:Class, else registered by a user's file
+    if not isinstance(mixer, Mixer) or not (own or implementation.home):
+        return None
+    named = implementation.name if own else f"the module {implementation.module.__qualname__}"
+    called = ("training", "inference") if own else tuple(map(phase_name, plan.phases))
+    try:
+        refuse_unequal(mixer, implementation, named, called)
+    except MeasureError as error:
+        return error
+    return None
 
 
 def _refuse_sizes(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
@@ -145,7 +173,10 @@ def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
         )
     found = []
     for mixer, own in named:
-        chosen = chosen_implementations(mixer, own or plan.implementation, [] if own else plain)
+        # a class is proven by `requests`
+        chosen = chosen_implementations(
+            mixer, own or plan.implementation, [] if own else plain, described_class
+        )
         if not chosen:
             known = ", ".join(subject(mixer).implementations())
             raise MeasureError(
@@ -169,15 +200,18 @@ def with_implementation(wanted: str, mixers: Sequence[Measurable]) -> str:
 
 
 def chosen_implementations(
-    mixer: Measurable, wanted: str, mixers: Sequence[Measurable]
+    mixer: Measurable,
+    wanted: str,
+    mixers: Sequence[Measurable],
+    class_of: Callable[[Measurable, str], Implementation] = users_class,
 ) -> list[Implementation]:
     """The implementations of a mixer that `wanted` names: names separated by commas, FILE.py:Class,
-    or `all`. A name that another one of `mixers` has, but not this mixer, is skipped. Raises
-    MeasureError: neither the mixer nor any of `mixers` has the name."""
+    which `class_of` looks up, or `all`. A name that another one of `mixers` has, but not this
+    mixer, is skipped. Raises MeasureError: neither the mixer nor any of `mixers` has the name."""
     found: dict[str, Implementation] = {}
     for name in (part.strip() for part in wanted.split(",")):
         if is_class(name):
-            found[name] = users_class(mixer, name)
+            found[name] = class_of(mixer, name)
             continue
         known = subject(mixer).implementations()
         if name == "all":

@@ -15,7 +15,7 @@ from profiler.hardware.operations import UNTOLD
 from profiler.hardware.result import hardware_level
 from profiler.meters.intervals import processes_in
 from profiler.records.grades import QUIET, grade_of, label_meanings, time_words
-from profiler.records.measurement import Measurement, readings_of
+from profiler.records.measurement import REASON, Measurement, readings_of
 from profiler.records.quantities import QUANTITIES, Meter, read_by
 from profiler.records.reading import INTERVAL, Measured, Reading, Unavailable, details_of_time
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words, value_words
@@ -29,7 +29,7 @@ LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
 def document(found: Sequence[Measurement]) -> Document:
     """Make the document of measurements: one table per phase and device; CSV has a row per reading
     (SI units) and missing reading, and beside a time or an energy the ends of its interval and its
-    grade (`quiet` or `busy`)."""
+    grade (`quiet` or `busy`). A measurement that failed is a row with its reason."""
     header = (*LEAD, "reading", "value", "unit", "samples", "reason", *INTERVAL, "grade")
     return Document(
         lambda: tables(found),
@@ -61,9 +61,14 @@ def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
     return Table(
         f"Measured: {PHASES[phase]}, on {device} ({where})",
         tuple(column for column, _ in shown),
-        tuple(tuple(cell(m) for _, cell in shown) for m in found),
-        tuple(_notes(found)),
+        tuple(tuple(_cell(m, *each) for each in shown) for m in found),
+        tuple(_notes([m for m in found if not m.failed])),
     )
+
+
+def _cell(m: Measurement, column: Column, cell: Callable[[Measurement], Cell]) -> Cell:
+    """The cell of a measurement; of one that failed, the reason in each column of figures."""
+    return missing(m, REASON) if m.failed and column.numeric else cell(m)
 
 
 def named(m: Measurement) -> str:

@@ -25,7 +25,6 @@ from profiler.scaling.floors import Departure, departure, floors_of
 from profiler.scaling.series import (
     LAUNCH_BOUND,
     Series,
-    has_nothing,
     in_no_series,
     series_of,
     without_value,
@@ -142,7 +141,7 @@ def scalings(
     for letter in letters:
         along = series_of(records, letter)
         every += along
-        if along or all(map(has_nothing, records)):
+        if along or all(record.failed for record in records):
             problems += in_no_series(records, along, letter)
         else:
             problems.append(

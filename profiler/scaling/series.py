@@ -122,7 +122,7 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
     """
     groups: dict[tuple[Key, str], list[Measurement]] = {}
     for record in records:
-        if has_nothing(record) or letter not in record.sizes:
+        if record.failed or letter not in record.sizes:
             continue
         options = repr(sorted(record.options.items()))
         names = (record.mixer, record.implementation, record.form, record.phase, record.dtype)
@@ -136,11 +136,6 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
     ]
 
 
-def has_nothing(record: Measurement) -> bool:
-    """Whether a record holds a failure and no readings."""
-    return bool(record.failure) and not record.readings
-
-
 def in_no_series(records: Sequence[Measurement], along: Sequence[Series], letter: str) -> list[str]:
     """A sentence for each reason why records are in none of the series along a letter."""
     inside = {record.id for series in along for record in series.records}
@@ -148,7 +143,7 @@ def in_no_series(records: Sequence[Measurement], along: Sequence[Series], letter
     for record in records:
         if record.id in inside:
             continue
-        if has_nothing(record):
+        if record.failed:
             lost[f"nothing was measured ({record.reasons.get(REASON, 'unknown reason')})"] += 1
         elif letter in record.sizes:
             lost[f"no other record differs in {letter} alone"] += 1

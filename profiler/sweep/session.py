@@ -46,6 +46,9 @@ class Session:
 
     measurements: list[Measurement] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    lost: list[Measurement] = field(default_factory=list)
+    """For each request that failed and that no process measured, a record without readings that
+    keeps the reason."""
     kinds: Counter[str] = field(default_factory=Counter)
     """Kind of failure -> the number of points."""
     interrupted: bool = False
@@ -55,6 +58,11 @@ class Session:
         self.kinds[failure.kind] += 1
         if failure.sentence not in self.failures:
             self.failures.append(failure.sentence)
+
+    def lose(self, request: Request, failure: Failure) -> None:
+        """Count the failure of a request that no process measured, and keep its record."""
+        self.failed(failure)
+        self.lost.append(failed_record(Point(request), failure, {}))
 
 
 def run(
@@ -91,13 +99,18 @@ def run(
     if output is not None:
         writable(output)
     session = Session()
+    lost: dict[str, Measurement] = {}
+    measured: set[str] = set()
     warned: list[str] = []
 
     def keep(outcome: Outcome) -> None:
         """Add an outcome to the session and, if there is a file, to the file."""
+        point = Point(outcome.point.request)  # one point for all processes
         if isinstance(outcome.found, Failure):
             session.failed(outcome.found)
+            lost.setdefault(point.key, failed_record(point, outcome.found, outcome.environment))
             return
+        measured.add(point.key)
         found = structs.replace(by_command(outcome.found, command), sweep=outcome.point.origin)
         if output is not None:
             append(output, found)
@@ -135,6 +148,7 @@ def run(
     except KeyboardInterrupt:
         session.interrupted = True
     session.measurements = joined(session.measurements)
+    session.lost = [record for key, record in lost.items() if key not in measured]
     return session
 
 

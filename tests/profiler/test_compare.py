@@ -44,6 +44,7 @@ from tests.fake_devices import UNWATCHED, US, Gpu, ScriptedWatch
 from tests.printing import printed
 from tests.profiler.test_latency_disturbance import Board
 from tests.stand_ins import Instead
+from tests.user_mixers import written
 
 GIVEN = {"d": (4,), "l": (3,), "n": (2,)}
 
@@ -66,6 +67,16 @@ def test_candidates_are_those_named_or_all_of_a_mixer() -> None:
 
 def test_one_twice_is_compared_with_itself() -> None:
     assert list(candidates(asked("me:fft", "me:fft"))) == ["me fft", "me fft #2"]
+
+
+def test_a_module_that_is_not_its_equations_is_left_out(tmp_path: Path) -> None:
+    wrong = written(tmp_path, "compare-times-3", ("return s @", "return 3 * s @"))
+    told: list[str] = []
+    assert list(candidates(asked("me", wrong), told.append)) == ["me toeplitz", "me fft"]
+    (said,) = told
+    assert said.startswith("the module Window does not compute compare-times-3: ")
+    with pytest.raises(MeasureError, match="does not compute compare-times-3"):
+        candidates(asked("me:fft", wrong))
 
 
 @pytest.mark.parametrize(

@@ -298,6 +298,19 @@ def test_a_module_of_ones_own_is_shown_equal_before_anything_is_measured(tmp_pat
     )
 
 
+def test_other_modules_stay_beside_one_that_is_not_equal(tmp_path: Path) -> None:
+    name = written(tmp_path, "window-beside", TIMES_3)
+    apart: list[tuple[Request, MeasureError]] = []
+    plan = Plan([cm.mixer("we"), cm.mixer(name), cm.mixer("me")], device="cpu")
+    found = requests(plan, unequal=lambda *each: apart.append(each))
+    assert {mixer for mixer, _ in named(found)} == {"we", "me"}
+    ((left, error),) = apart
+    assert left.mixer.name == "window-beside"
+    assert str(error).startswith("the module Window does not compute window-beside: ")
+    with pytest.raises(MeasureError, match="does not compute window-beside"):
+        requests(Plan([cm.mixer(name)], device="cpu"), unequal=lambda *each: apart.append(each))
+
+
 def test_its_step_is_shown_equal_where_it_is_measured(tmp_path: Path) -> None:
     name = written(tmp_path, "step-times-3", STEP_TIMES_3)
     assert named(planned(name)) == [("step-times-3", "direct")]

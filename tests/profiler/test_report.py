@@ -19,6 +19,7 @@ from msgspec import structs
 
 from profiler.reconcile import ladder
 from profiler.reconcile.levels import HeldMemory, Ladder
+from profiler.reconcile.report import document as reconciled
 from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
 from profiler.run.caveats import contention, no_quiet_time
@@ -51,6 +52,28 @@ def test_ladders_are_printed_as_the_golden_file(format_: str) -> None:
         f"measuring/ladders.{FORMATS[format_]}",
         printing.ladders(ladders_of(*RECORDS), format_, command=COMMAND),
     )
+
+
+LOST = structs.replace(
+    UNTIMED, id="lost", readings={}, counts={"seed": 0}, environment={},
+    reasons={"measurement": "worn out"}, failure={"kind": "call failed"},
+)  # fmt: skip
+
+
+def test_what_failed_is_a_row_with_its_reason() -> None:
+    assert "(1) worn out" in printing.measurements([LOST, ATTENTION])
+    rows = list(csv.DictReader(StringIO(printing.measurements([ATTENTION, LOST], "csv"))))
+    assert [(row["reading"], row["reason"]) for row in rows if row["reason"] == "worn out"] == [
+        ("measurement", "worn out")
+    ]
+    lines = reconciled(ladders_of(ATTENTION), [LOST])
+    said = printing.printed(lines)
+    assert re.search(rf"{LOST.mixer} +{LOST.implementation}.* - \((\d+)\)\n", said)
+    assert ") worn out\n" in said
+    *_, last = csv.DictReader(StringIO(printing.printed(lines, "csv")))
+    assert (last["mixer"], last["rung"], last["reason"]) == (LOST.mixer, "", "worn out")
+    (kept,) = json.loads(printing.printed(lines, "json"))["failures"]
+    assert kept["reasons"] == {"measurement": "worn out"}
 
 
 def test_of_an_estimate_the_ends_of_the_interval_are_shown() -> None:

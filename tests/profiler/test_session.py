@@ -118,6 +118,17 @@ def test_a_failure_is_a_sentence_and_stops_nothing_else(
     found = run([request()] * 3, path)
     assert found.measurements == [ATTENTION, UNTIMED] == read(path)[0]
     assert found.failures == ["me fft (bf16): torch has none"]
+    assert found.lost == []  # another try at the same point was measured
+
+
+def test_a_request_that_failed_has_a_record_with_its_reason(
+    outcomes: Callable[..., None],
+) -> None:
+    outcomes(ATTENTION, MeasureError("worn out"), MeasureError("worn out"))
+    found = run([request(), request("fft"), request("fft")])
+    (lost,) = found.lost
+    assert (lost.mixer, lost.implementation, lost.sizes) == ("me", "fft", request().sizes)
+    assert lost.failed and lost.reason("latency") == "worn out"
 
 
 def test_progress_is_told(outcomes: Callable[..., None]) -> None:
