@@ -399,9 +399,10 @@ def test_a_module_that_is_not_its_equations_keeps_no_other_from_its_row(
 ) -> None:
     change = ("return s @ self.W_out", "return 3 * (s @ self.W_out)")
     words = (written(tmp_path, f"cli-beside-{command}", change), "me:toeplitz", *SMALL)
-    status = cli.main([command, *words, "--counts-only", "--format", "csv"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([command, *words, "--counts-only", "--format", "csv"])
     said = capsys.readouterr()
-    assert status == FAILED
+    assert stopped.value.code == FAILED
     rows = [
         tuple(row[x] for x in ("mixer", "reason")) for row in csv.DictReader(StringIO(said.out))
     ]
