@@ -57,6 +57,11 @@ MACHINE: Places = {
     ),
     "last_level_bytes": "profiler.meters.caches.last_level_bytes",
     "flush_for": "profiler.meters.latency.flush_for",
+    "latency_timers": (
+        "profiler.meters.latency.timer_for",
+        "profiler.meters.latency.ahead_timer_for",
+    ),
+    "latency_watch": "profiler.meters.latency.watch_for",
     "answers": "costmodel.commands.streams.answers",
     "screen": "costmodel.commands.options.screen",
     "processors": "profiler.meters.disturbances.processors",

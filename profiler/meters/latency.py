@@ -40,7 +40,6 @@ from profiler.records.grades import (
     ONE_THREAD,
     QUIET,
     disturbed_by,
-    undisturbed,
 )
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
@@ -323,11 +322,11 @@ def latency_readings(
 
 
 def threads_of(hot: Measured) -> Sequence[str]:
-    """The numbers of threads to try for the cold time: on a busy device, the number of the hot
-    time."""
-    if not isinstance(hot, Reading) or undisturbed(hot):
-        return (SEVERAL, ONE)
-    return (ONE,) if ONE_THREAD in hot.details["labels"] else (SEVERAL,)
+    """The numbers of threads to try for the cold time: one alone where the hot time is of one
+    thread in place of several. Several threads that do not wait for one another in calls back to
+    back may do so after a flush, so that one thread stays to be tried otherwise."""
+    one = isinstance(hot, Reading) and ONE_THREAD in hot.details["labels"]
+    return (ONE,) if one else (SEVERAL, ONE)
 
 
 def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]:

@@ -41,7 +41,7 @@ from profiler.meters.latency import (
 )
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.timers import AheadTimer, ClockTimer, CudaTimer
-from profiler.records.grades import GRAPH_DIFFERS
+from profiler.records.grades import GRAPH_DIFFERS, time_words
 from profiler.records.reading import Measured, Reading, Unavailable
 from tests.fake_devices import (
     MS,
@@ -54,6 +54,7 @@ from tests.fake_devices import (
     read,
     refused,
 )
+from tests.profiler.test_latency import Shared
 from tests.stand_ins import Instead
 
 BRIEF = LatencyLimits(max_seconds=0.05, warmup_seconds=0.05)
@@ -471,17 +472,55 @@ def test_without_a_graph_nothing_is_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "tried"), [("1 sample", (SEVERAL, ONE)), ("preempted", (SEVERAL,))]
+    ("labels", "tried"),
+    [
+        (["1 sample"], (SEVERAL, ONE)),
+        (["preempted"], (SEVERAL, ONE)),
+        (["preempted", "one thread"], (ONE,)),
+    ],
 )
-def test_only_a_disturbed_hot_time_limits_the_threads_of_the_cold_time(
-    instead: Instead, label: str, tried: tuple[str, ...]
+def test_only_a_hot_time_of_one_thread_limits_the_threads_of_the_cold_time(
+    instead: Instead, labels: list[str], tried: tuple[str, ...]
 ) -> None:
-    hot = Reading("latency", 1.0, "s", (1.0,), {"grade": "busy", "labels": [label]})
+    hot = Reading("latency", 1.0, "s", (1.0,), {"grade": "busy", "labels": labels})
     given: list[Any] = []
     instead(latency=lambda *_, **__: hot)
     instead(latency_cold=lambda *_, tried, **__: given.append(tried))
     latency_readings(lambda: None, limits=BRIEF)
     assert given == [tried]
+
+
+@pytest.mark.parametrize(
+    ("cold_ms", "words"), [(149, "≈ 300 µs (busy, one thread)"), (0, "≈ 200 µs (busy)")]
+)
+def test_a_cold_time_whose_threads_wait_for_one_another_is_taken_with_one_thread(
+    cold_ms: int, words: str, instead: Instead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads: of calls back to back one in 20 waits for a slice, after a flush every call for
+    `cold_ms`; one thread waits for none."""
+    clock, threads = Clock(), [2]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: threads.__setitem__(0, n))
+    spinning = Shared(clock, Work(clock, 200 * US), every=20)
+    flushed = [False]
+
+    def call() -> None:
+        cold, flushed[0] = flushed[0], False
+        if threads[0] == 2:
+            spinning()
+            clock.ns += cold * cold_ms * MS
+            spinning.waited_ns += cold * cold_ms * MS
+            return
+        clock.ns += 300 * US
+        spinning.ran_ns += 300 * US
+
+    flush = Flush(lambda: flushed.__setitem__(0, True), 64, 32, "invented")
+    instead(latency_timers=lambda *_: ClockTimer(clock), latency_watch=lambda *_: spinning)
+    instead(flush_for=lambda *_: flush)
+    found = latency_readings(call, limits=LatencyLimits.within(1))
+    assert threads == [2]
+    assert time_words(read(found["latency"])) == "≈ 200 µs (busy)"
+    assert time_words(read(found["latency_cold"])) == words
 
 
 def test_the_three_readings_by_name() -> None:
