@@ -42,7 +42,8 @@ class Along:
         letter: the open size.
         equal: the open letters: `letter`, and l or t that equals it.
         given: the values of the other sizes, by letter.
-        values: the values at which the form exists, in ascending order: a range or a list.
+        values: the values at which the form exists, in ascending order: a range, or a list if the
+            size divides another one (heads n in d/n).
     """
 
     letter: str
@@ -56,7 +57,7 @@ class Along:
 
     @property
     def letters(self) -> dict[str, Poly]:
-        """Size -> its value: a number, or the open size."""
+        """Letter -> its value as a formula: a number for a given size, else the open letter."""
         numbers = {x: Poly.of(size) for x, size in self.given.items()}
         return numbers | dict.fromkeys(self.equal, Poly.atom(self.letter))
 

@@ -29,7 +29,8 @@ _MOST = 40
 
 
 def amount(name: str, text: object, *, in_bytes: bool) -> int:
-    """The number of bytes, or of what else is counted, in an amount as typed, rounded down.
+    """An amount as typed, as an integer, rounded down: bytes if `in_bytes`, else a plain number,
+    such as one of operations. `name`: the limited quantity, for messages.
 
     >>> amount("state", "40GB", in_bytes=True), amount("state", "1.5 KiB", in_bytes=True)
     (40000000000, 1536)
@@ -37,7 +38,7 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
     (3000000000000, 1000000000000)
 
     Raises:
-        SizeError: one sentence that says what was expected and what came.
+        SizeError: no such amount, one below 0, or one above 10**40.
     """
     said = f"{text:f}" if isinstance(text, float) else str(text)
     wanted = "bytes with their unit, such as 40GB or 40GiB" if in_bytes else (

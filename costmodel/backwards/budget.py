@@ -55,18 +55,21 @@ def _in_bytes(figure: Figure) -> Callable[[Case], Answer]:
 
 
 def _weights(case: Case) -> Exact:
+    """The bytes of all parameters of a case."""
     (number,) = quantity_of(NUMBERS["parameters"], case).terms
     return in_bytes(case, "weights", number)
 
 
 def _memory(case: Case) -> Exact:
+    """The bytes of a case's weights and state together."""
     (state,) = quantity_of(NUMBERS["state_bytes"], case).terms
     return state + _weights(case)
 
 
 def _limited() -> Iterator[Figure]:
     """Yield the quantities that can have a limit, as figures. A number of entries is limited in
-    bytes under its own name: by its figure `..._bytes` if there is one, else as activations."""
+    bytes under its own name: by its figure `..._bytes` if there is one, else as activations. The
+    figures `..._bytes` themselves have no limit under their own names."""
     for name, figure in NUMBERS.items():
         if figure.unit == "elements" and f"{name}_bytes" in NUMBERS:
             yield replace(NUMBERS[f"{name}_bytes"], name=name)
@@ -86,7 +89,8 @@ which are all parameters; and `memory`."""
 
 @dataclass(frozen=True)
 class Limit:
-    """A quantity, the most that it may be, and the amount as typed."""
+    """A quantity, the most that it may be (in bytes, or in the figure's unit), and that amount as
+    the user typed it."""
 
     quantity: Figure
     most: int
@@ -153,15 +157,15 @@ class Budget:
     Args:
         letter: the open size.
         sizes: the other sizes.
-        largest: the largest value at which every smaller one fits too; 0 where not even the
-            smallest fits, None where every value fits and no quantity grows any more.
+        largest: the largest value at which every smaller one fits too; 0 if not even the smallest
+            fits, None if every value fits and no quantity grows beyond the last (2**40).
         smallest: the smallest value at which the form exists.
-        by: the limits that the next value exceeds.
-        ends: why there is no next value; "" where a limit stops the size.
-        values: quantity -> its value at `largest`: where nothing fits, at `smallest`; where
-            everything fits, at the size from which on the quantity is constant.
+        by: the names of the limits that the next value exceeds.
+        ends: why there is no next value; "" if a limit stops the size, or `largest` is None.
+        values: quantity -> its value at `largest`; at `smallest` if nothing fits; at the last size
+            (2**40), and thus at every larger one, if `largest` is None.
         again: the larger values that fit again, as ranges: first, last, step.
-        kinks: the sizes up to `largest` at which the growth changes.
+        kinks: the sizes up to `largest` at which the growth of a quantity changes (see `_kinks`).
     """
 
     letter: str
@@ -233,7 +237,8 @@ def _after(part: Range, value: int) -> Range:
 
 def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
     """The values of the open size at which the formula of the quantity `name` changes. The quantity
-    is the largest of its terms: its formula changes where that of the largest term does."""
+    is the largest of its terms: a value counts if the formula of the largest term changes there. A
+    value at which another term becomes the largest is left out."""
     found: dict[Kink, None] = {}
     for term in quantity.terms:
         for last, constant in line.kinks(term):

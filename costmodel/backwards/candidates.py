@@ -38,11 +38,11 @@ def opened(mixer: Mixer, letter: str) -> Mixer:
 
 
 def without_fields(names: Iterable[str], ignored: Collection[str] | None) -> list[str | Mixer]:
-    """The names, with a mixer in place of each `config.json`, read without those of the fields
-    `ignored` that it has; unchanged without such fields.
+    """The names as given; with fields to ignore, each name of a `config.json` is replaced by the
+    mixer of its network, read without the fields `ignored` that the file has.
 
     Raises:
-        ModelError: fields, and no name is that of a file; a field that no file has; or a
+        ModelError: fields to ignore, and no name is that of a file; a field that no file has; or a
             configuration that cannot be read.
     """
     given: list[str | Mixer] = [*names]

@@ -68,7 +68,8 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One form of a mixer, and the values that the solved size may have, with the other sizes."""
+    """One form of a mixer (`about` answers questions on it), its name, and the values that the
+    solved size may have, with the other sizes (`line`)."""
 
     about: Answers
     name: str
@@ -77,7 +78,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Cheaper:
-    """The sizes at which one candidate has less than another: where any of the cases holds."""
+    """The sizes at which the candidate `name` has less of the figure than the candidate `other`:
+    those at which any of the cases, each a set of conditions on sizes, holds."""
 
     name: str
     other: str
@@ -90,8 +92,10 @@ class Crossover:
     `conditions` the same with letters for the sizes that were not given.
 
     Args:
+        forms: one object per candidate, which answers questions on this form of a mixer.
         over: the letter of the size; the others are given, or have their defaults.
         given: the sizes that the user gave, or the letters of sizes that they are tied to.
+        dtypes: the element types, for a figure in bytes.
     """
 
     forms: tuple[Answers, ...]
@@ -105,7 +109,8 @@ class Crossover:
 
         Raises:
             TableError: a candidate named twice.
-            SizeError: a letter that is no size of the candidates, or the solved size given.
+            SizeError: a letter that is no size of the candidates, the solved size is given or is
+                h (d/n), or a size whose value stands in braces behind a mixer's name.
         """
         for k, name in enumerate(self.names):
             if name in self.names[:k]:
@@ -163,7 +168,7 @@ class Crossover:
 
     @property
     def phase(self) -> str:
-        """The phase."""
+        """The phase, of all forms."""
         return self.forms[0].phase
 
     @property
@@ -179,9 +184,9 @@ class Crossover:
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Each form to compare with the values of the open size that fit it, at the given sizes and
-        the defaults of the others. If l is solved for and t is not given, t equals l; likewise l
-        for t. A form without the solved size has the same cost at every value of it.
+        """Each form to compare, with the values of the solved size that fit the form, at the given
+        sizes and the defaults of the others. If l is solved for and t is not given, t equals l, and
+        likewise l equals t. A form without the solved size has one cost at all of its values.
 
         Raises:
             SizeError: a size without a default, sizes that do not fit, or an h that is not d/n.
@@ -298,7 +303,8 @@ class Crossover:
         have the least of the figure there; sizes at which a candidate has no value are left out.
 
         Raises:
-            Unanswered: the candidates never differ, or a candidate lacks the figure.
+            Unanswered: the candidates never differ, a candidate lacks the figure, or some candidate
+                has no value at each size.
             Unsupported: the order changes with the remainder of the size by a large number.
         """
         found = [one for one in self._all if one.least]
@@ -543,7 +549,8 @@ def figure_named(word: str) -> Figure:
     """The figure that a word means.
 
     Raises:
-        TableError: no text, an unknown word, or a figure that is no number.
+        TableError: no text, an unknown word or one with several meanings, a figure that is no
+            number, or one of `INSTEAD`, which are not compared.
     """
     if not isinstance(word, str):
         raise TableError(f"expected the name of a figure, such as total, got {described(word)}")

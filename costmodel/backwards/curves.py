@@ -20,7 +20,7 @@ FAR = 2**20
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure of one candidate: size -> value; and other sizes -> the reason why there is none."""
+    """A figure of the candidate `name`: size -> value; or size -> the reason why there is none."""
 
     name: str
     values: Mapping[int, float]
@@ -29,7 +29,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class BreakEven:
-    """A size from which on other candidates have the least of the figure."""
+    """The first size at which the candidates with the least of the figure are `after`, where at the
+    smaller sizes next to it they are `before`."""
 
     size: int
     before: tuple[str, ...]
@@ -90,7 +91,8 @@ def curves(found: Crossover, sizes: Sequence[int] = (), board: object | None = N
         board: the board (`prediction.boards.Board`) that a figure in time needs.
 
     Raises:
-        SizeError: no size fits a candidate.
+        SizeError: the given sizes do not fit each other; or, without `sizes`, no power of two fits
+            any candidate.
         Unanswered: no candidate has a value at any of the sizes.
     """
     break_evens, unmarked = _break_evens(found)

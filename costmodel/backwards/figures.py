@@ -23,7 +23,7 @@ def phase_of(figures: Sequence[Figure], letter: str | None, phase: str | None) -
     none is given, inference for t, else the first phase in which all figures exist.
 
     Raises:
-        Unanswered: a figure does not exist in the phase.
+        Unanswered: a figure does not exist in the phase. ValueError: an unknown phase.
     """
     if phase is None and letter == "t":
         phase = "inference"

@@ -28,9 +28,9 @@ def largest_context(held: Holding, most: int, batch: int) -> int:
 
 
 def largest_batch(held: Holding, most: int, context: int) -> int | None:
-    """The largest number of sequences of this context whose states, with the weights, take at most
-    `most` bytes; 0 if the weights alone take more, None if a sequence holds nothing, so that any
-    number fits."""
+    """The largest number of sequences of this context (tokens) whose states, with the weights,
+    take at most `most` bytes; 0 if the weights alone, or with one sequence, take more; None if a
+    sequence holds nothing, so that any number fits."""
     room, each = most - held.weights, held.at(context)
     if room < 0:
         return 0

@@ -50,9 +50,9 @@ class Match:
         letter: the open size.
         sizes: the other sizes.
         target: the other mixer's figure at `target_sizes`.
-        candidates: where the figure equals the target; if it does nowhere, where the figure has the
-            nearest value below the target, and where the nearest above. A side without values is
-            left out.
+        candidates: the values of the size at which the figure equals the target. If there are
+            none: those at which the figure has its nearest value below the target, then those of
+            its nearest value above; a side without values is left out.
     """
 
     letter: str
@@ -72,9 +72,10 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
         other: the case to be matched, with all sizes.
 
     Raises:
-        Unanswered, Unsupported: one of the cases has no such figure, or the figure does not depend
-            on the size, or where it does is not derived.
-        SizeError: no value of the size fits the others.
+        Unanswered, Unsupported: one of the cases has no such figure; the figure of `case` does not
+            depend on the size, or cannot be solved for it; or every value of the size needs a
+            position beyond a table of positions.
+        SizeError: no value of the size fits the others, or the size is given.
     """
     target = other.figure(figure)
     if isinstance(target, Missing):
@@ -107,7 +108,8 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
 
 @dataclass(frozen=True)
 class _Curve:
-    """A figure along an open size, at the values where `outside` is 0."""
+    """The figure `cost` along an open size, at the sizes of `line` at which `outside` is 0: where
+    it is more, a position is beyond a table of positions."""
 
     line: Along
     cost: Quantity
@@ -217,9 +219,10 @@ def compared(
     given: Given,
 ) -> Match:
     """The values of the size `vary` of the first mixer of `pair` at which a figure equals that of
-    the second mixer, or is nearest to it; `forms` are those of both. `given` has one value, or the
-    letter of an equal size, for each given size; that of `vary` is for the second mixer alone. A
-    network as first mixer has `vary` open in place of its configuration's value."""
+    the second mixer, or is nearest to it; `forms` are those of both; errors as for `nearest`.
+    `given` maps each given size to one value, or to the letter of an equal size; its value of
+    `vary` is for the second mixer alone. A network as first mixer has `vary` open in place of the
+    value in its configuration."""
     (one, two), (form, its_form) = pair, forms
     one = opened(one, vary)
     refuse_unknown([vary], (one, two))
