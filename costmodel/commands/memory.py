@@ -114,7 +114,7 @@ def memory(
 
 
 def refuse_mixer(name: str) -> None:
-    """Raise UsageError, with the commands that take it, if a name is that of a mixer."""
+    """Raise UsageError, which says what takes a mixer, if `name` is that of a mixer."""
     from costmodel.mixers.load import mixer
 
     with suppress(UnknownMixer):

@@ -38,8 +38,8 @@ def sentence(error: Any, typed: Sequence[str]) -> str:
 
 def bad_value(error: Any, typed: Sequence[str]) -> str:
     """The sentence for a value of the wrong type: `--rounds x: expected a whole number of 1 or
-    more`. If the type is no number, the part after the colon is the parser's; if no option is
-    known, all is."""
+    more`. If the type is no number, the part after the colon is the parser's; if the parser names
+    no option, the whole sentence is the parser's."""
     option = error.param
     if option is None:
         return str(error.format_message())
@@ -51,7 +51,7 @@ def bad_value(error: Any, typed: Sequence[str]) -> str:
 
 
 def missing(error: Any, typed: Sequence[str]) -> str:
-    """A missing argument: `check needs MIXER: costmodel check --help describes it`."""
+    """Of a missing argument: `check needs MIXER: costmodel check --help describes it`."""
     command = command_of(error)
     return f"{command} needs {name_of(error.param)}: {helping(command)} describes it"
 
@@ -61,7 +61,7 @@ FEW = 2
 
 
 def options_of(command: Any) -> list[str]:
-    """The options of a command, by all of their names."""
+    """All names of a command's options: `--output`, `-o`, `--no-loss`, ..."""
     known = (name for p in command.params for name in (*p.opts, *p.secondary_opts))
     return [name for name in known if name.startswith("-")]
 

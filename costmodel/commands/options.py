@@ -261,7 +261,7 @@ CHOICES = "Choices: in place of the network's own"
 
 
 def choice(name: str, help_: str, metavar: str | None = None) -> Any:
-    """An option in the panel `CHOICES`."""
+    """The option `name` of a network's choice, in the panel `CHOICES` of the help."""
     return typer.Option(name, metavar=metavar, help=help_, rich_help_panel=CHOICES)
 
 
@@ -456,7 +456,7 @@ def no_empty_word(typed: Sequence[str]) -> None:
 
 
 def no_source(output: Path | None, files: Sequence[Path]) -> None:
-    """Raise UsageError if the output is one of the files that are read, even with --force."""
+    """Raise UsageError, also with --force, if the output is one of the `files` that are read."""
     for path in files:
         if output is not None and output.exists() and path.exists() and output.samefile(path):
             raise UsageError(f"{output} is an input of this command: write to another file")
@@ -555,8 +555,9 @@ LONGEST_S = 7 * 24 * 3600.0
 
 @contextmanager
 def bar() -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar with the remaining time on a terminal, nothing in a pipe. Yields a function of
-    (done, total, description). Ctrl-C raises KeyboardInterrupt, so that measurements are saved."""
+    """A progress bar with the remaining time if standard error is a terminal, else nothing. Yields
+    a function of (done, total, description) that moves the bar. Ctrl-C raises KeyboardInterrupt, so
+    that measurements are saved."""
     with interruptible(), _bar() as progress:
         yield progress
 
@@ -614,7 +615,7 @@ def _bar() -> Iterator[Callable[[int, int, str], None]]:
 
 
 def told(problems: Sequence[str]) -> None:
-    """Print each problem as a sentence on standard error."""
+    """Print each of the sentences `problems` on standard error, shortened as by `complain`."""
     for problem in problems:
         complain(problem)
 
@@ -632,6 +633,6 @@ def typed_beside(context: typer.Context, *known: str) -> list[str]:
 
 
 def refuse_beside(context: typer.Context, why: str, *known: str) -> None:
-    """Raise UsageError for parameters on the command line other than `known`."""
+    """Raise UsageError, which begins with `why`, if parameters other than `known` were typed."""
     if beside := typed_beside(context, *known):
         raise UsageError(f"{why}: leave out {', '.join(beside)}")

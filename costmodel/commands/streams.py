@@ -221,13 +221,14 @@ def _umask() -> int:
 
 
 def end(*_: Any) -> None:
-    """A signal handler that ends the process at once; no derived answer needs to be saved."""
+    """A signal handler: end the process with `INTERRUPTED`; no derived answer needs to be saved."""
     os._exit(INTERRUPTED)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside of the block Ctrl-C raises KeyboardInterrupt, so that code can save or clean up."""
+    """A context in which Ctrl-C raises KeyboardInterrupt, so that code can save or clean up; after
+    the block Ctrl-C has the handler that it had before."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

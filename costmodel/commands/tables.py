@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 class CostRow(Mapping[str, Any]):
     """One row of a table: the name of a column -> its value.
 
-    A count is an int, a ratio an int or a Fraction, a formula a sympy expression, and a missing
-    value None. `reasons`: name of a column -> why the value is missing or, of a number found by
-    search, why no formula is derived.
+    A count is an int, a ratio an int or a Fraction, a formula a sympy expression, a name or a path
+    a text, and a missing value None. `reasons`: name of a column -> why the value is missing or, of
+    a number found by search, why no formula is derived.
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
@@ -279,6 +279,7 @@ def table(
 
 
 def _several(given: Any) -> tuple[Any, ...]:
+    """One text or mixer, or several in a sequence, as a tuple."""
     return (given,) if isinstance(given, (str, Mixer)) else tuple(given)
 
 
@@ -299,7 +300,7 @@ def _given(sizes: Mapping[str, Any]) -> Given:
 
 def _plain(value: Value) -> Any:
     """A value for Python: an int, a Fraction, a text, a sympy expression, or None for a missing
-    value."""
+    value. A critical path is its text, a maximum of several formulas sympy's Max of them."""
     if isinstance(value, CriticalPath):
         return value.text
     if isinstance(value, Searched):
