@@ -99,7 +99,7 @@ class Arrays:
 
     @cached_property
     def told(self) -> dict[tuple[frozenset[Extents], bool, bool], list[tuple[str, Array | None]]]:
-        """The answers of `of_extents` so far."""
+        """The candidates that `of_extents` found so far, by its arguments."""
         return {}
 
     @cached_property
@@ -186,6 +186,7 @@ def listed_tensors(
 
 @lru_cache(maxsize=64)
 def _listed_again(rows: Objects, arrays: Arrays | None) -> tuple[ListedTensor, ...]:
+    """The tensors of `listed_tensors`, kept for the next call with these rows and arrays."""
     return tuple(listed_tensor(row, arrays) for row in rows)
 
 

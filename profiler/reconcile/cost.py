@@ -40,9 +40,9 @@ def cost_of(
         it is also the reason under "5".
 
     `limits`: limit -> the seconds that this limit alone takes on a board, or why they are unknown.
-    Time, memory and energy may each be missing. Rates are given only if the call kept the device
-    busy, no other process used the device, and every reading reaches its lower bound
-    (`theory.below`: the readings that do not).
+    Time, memory and energy may each be missing. Rates are given only if there is a time, every
+    reading reaches its lower bound (`theory.below`: the readings that do not), no disturbance was
+    seen, the call kept the device busy, and its time varied little.
     """
     readings = measurement.readings
     cost, why = latency_of(measurement)
@@ -120,7 +120,7 @@ def with_floor(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The costs of a call (quantity -> value) and the reasons `why`, with the floor of the time on
     a board, the limit that sets the floor (`bound`), the share of this limit that the call reached,
-    and the rest of the time above the floor.
+    and the rest of the time above the floor. `cost` itself is changed.
 
     Args:
         limits: limit -> the seconds that this limit alone takes, or why they are unknown.

@@ -72,7 +72,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Derived:
-    """The answers of the equations about one call, at its sizes."""
+    """What the equations say of one call (operations, bytes), at its sizes."""
 
     form: str
     phase: str
@@ -179,16 +179,17 @@ class Executed:
         return first, found
 
     def _operations(self, does: Described) -> ByClass:
+        """The operations, for b sequences, of the equations that a description executes."""
         return by_class(executed_counts(self.mixer, does, self.phase))
 
     @cached_property
     def contractions(self) -> Mapping[str, Contracted]:
-        """Array -> its contraction."""
+        """Name of an array -> the operations of the contraction that defines the array."""
         return self._contractions(self.does.rewrites)
 
     @cached_property
     def masked(self) -> Mapping[str, Contracted]:
-        """Array -> its contraction with masked pairs."""
+        """As `contractions`, with masked pairs counted too."""
         return self._contractions(("dense", *self.does.rewrites))
 
     def _contractions(self, rewrites: tuple[str, ...]) -> Mapping[str, Contracted]:
@@ -260,8 +261,8 @@ def _executed(
     telltale: frozenset[str],
     known: tuple[frozenset[str], ...],
 ) -> Executed:
-    """The answers about all calls of one kind. `telltale`: the operations by which `description_of`
-    knows the rewrites."""
+    """The `Executed` that all calls of one kind share, with what is derived for it so far.
+    `telltale`: the names of operations by which `description_of` knows the rewrites."""
     does = description_of(mixer, implementation, phase, telltale)
     return Executed(mixer, does, phase, backend, known)
 

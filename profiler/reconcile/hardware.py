@@ -29,27 +29,18 @@ from profiler.reconcile.levels import Cause, MemoryCause, MovedMemory
 from profiler.records.measurement import Measurement
 
 FROM_ZERO = "sums begin at zero"
-
-
 INVERSE = "inverse of a number"
-
-
 PADDING = "whole tiles"
-
-
 UNFUSED = "every equation reads its operands and writes its results"
-
-
 CACHED = "results that the last cache holds when their kernel ends are written later"
-
-
 DISPATCHED = "every dispatched operation reads its operands and writes its result, views none"
 
 
 def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
     """The causes (re-counts by class) that lead from the dispatched operations to those that the
-    hardware executed: functions that execute several instructions, sums that begin at zero, padded
-    tiles. Causes that change no count are left out; () if the record has no hardware counters."""
+    hardware executed: divisions by numbers, functions that execute several instructions, sums that
+    begin at zero, padded tiles. Causes that change no count are left out; () if the record has no
+    hardware counters."""
     counters, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
     if counters is None:
         return ()
@@ -120,7 +111,7 @@ def sums_from_zero(by_op: Mapping[str, Any]) -> Cause:
 def whole_tiles(counters: Mapping[str, Any]) -> Cause:
     """The cause "whole tiles", since kernels pad matrix products to whole tiles: the multiply-adds
     beyond the edges of the matrices. The k-th product has the tile of the k-th kernel; if the
-    numbers of kernels and products differ, the cause counts 0."""
+    numbers of kernels and products differ, the cause counts 0. `counters`: what ncu read."""
     products = [Product(*shape) for shape in counters.get("products", ())]
     sides = [(down, across, deep) for down, across, deep in counters["tiles"]]
     padded = padding(products, sides) if len(products) == len(sides) else 0

@@ -277,8 +277,9 @@ class Ladder(Record, frozen=True):
 
     @property
     def explained(self) -> bool:
-        """Whether everything dispatched was counted, nothing is unexplained on rungs 1 to 3, and
-        every peer that printed a figure printed its prediction."""
+        """Whether everything dispatched was counted, nothing is unexplained on rungs 1 to 3, and no
+        peer's printed figure differs from its prediction (a peer that lacks either passes). Bytes
+        and rung 4 are not judged."""
         gaps = self.uncounted or any(self.unexplained[gap] for gap in ("1-2", "2-3"))
         return not gaps and not any(peer.unexplained for peer in self.peers)
 

@@ -49,4 +49,5 @@ def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 
 @lru_cache(maxsize=1024)
 def _of_batch(elements: Exact, b: int) -> Exact:
+    """A formula with the number `b` in place of the size b."""
     return elements.substitute({"b": Poly.of(b)})

@@ -7,13 +7,13 @@ has begun:
 
 - Arithmetic. Products of matrices run at the rate of narrow matrices if their rows, columns or
   terms are at most `WIDTH`, as those of heads of attention, else at the rate of matrices, and on a
-  CPU, where they have one row, at the rate of multiply-adds, as no entry of their matrices is used
-  again; exponentials at their own rate; others one by one, at half of the rate of
+  CPU, where they have one row or column, at the rate of multiply-adds, as no entry of their
+  matrices is used again; exponentials at their own rate; others one by one, at half of the rate of
   multiply-adds.
 - Movement. The bytes of operands and result move through the last cache; the bytes of a call that
   exceed the cache move through the memory, those of the result as bytes of a new array. Where the
-  operands of all products of a call exceed a CPU's cache, as the weights of a layer may on one new
-  token, each product reads them from the memory. An
+  operands of all products of the module's call together exceed a CPU's cache, as the weights of a
+  layer may on one new token, each product reads its operands from the memory. An
   operation that torch makes of a copy and of itself in place (`COPIED_FIRST`) is two calls.
 - Entries that an operation takes one by one, as it chooses or sums them, at their rate.
 
@@ -89,8 +89,8 @@ ONE_BY_ONE = {
 def predicted_s(
     dispatch: Mapping[str, Any], dtype: str, on: Board | None, compiled: bool = False
 ) -> float:
-    """The predicted seconds of a call: the sum over its `steps`. `compiled`: whether torch.compile
-    made the call's kernels, which is Unanswered; other arguments and errors as for `steps`."""
+    """The predicted seconds of a call: the sum over its `steps`. Unanswered without a board (`on`
+    is None), or if torch.compile made the call's kernels (`compiled`); the rest as for `steps`."""
     if on is None:
         raise Unanswered(NO_BOARD)
     if compiled:
@@ -135,23 +135,25 @@ def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
 
 def streamed(by_op: Mapping[str, Mapping[str, Any]], on: Board) -> bool:
     """Whether a CPU's last cache holds less than the operands of all products of matrices among the
-    operations `by_op` of a call, so that each call reads them from the memory."""
+    operations `by_op` of a call, so that each product reads its operands from the memory; False for
+    a GPU."""
     names = [name for name in by_op if _plain(name) in PRODUCTS]
     read: int = sum(by_op[name]["bytes_read"] for name in names)
     return on.kind == CPU and bool(names) and read > on["l2_bytes"]
 
 
 def _plain(name: str) -> str:
-    """The name of an operation, out of place: `mm` of `aten::mm`."""
+    """The name of an operation, out of place: `mul` of `aten::mul_`."""
     return name.removeprefix("aten::").removesuffix("_")
 
 
 def step_of(
     name: str, op: Mapping[str, Any], dtype: str, on: Board, *, streamed: bool = False
 ) -> Step | None:
-    """All calls of one operation of torch (`aten::mm`) on a board; None for a view. `op`: the
-    totals of these calls, a `DispatchedOperation` as JSON values; `streamed`: whether products read
-    their operands from the memory.
+    """All calls of one operation of torch (`aten::mm`) on a board; None for a view, and for another
+    operation that moves no byte and computes nothing. `op`: the totals of these calls, a
+    `DispatchedOperation` as JSON values; `streamed`: whether products read their operands from the
+    memory.
 
     Raises:
         BoardError: the board has no figure that is needed.

@@ -119,7 +119,7 @@ def named_in_records(mixers: Sequence[str]) -> set[str]:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRow:
-    """One record: what was measured, and what its equations cost at its sizes.
+    """One record: what was measured, and the derived costs of its mixer at its sizes.
 
     Args:
         machine: the machine in words.
@@ -134,7 +134,8 @@ class MeasuredRow:
 
     def value(self, name: str) -> Value | float:
         """The value of this row in a column: a size, a fact of the record, a measured reading, its
-        ratio to self-attention, or a derived cost; `Missing` with a reason where there is none."""
+        ratio to self-attention, or a derived cost; `Missing` with a reason where there is none. A
+        size that the record lacks, and the end or grade of a missing value, are None."""
         record = self.record
         if is_letter(name):
             return record.sizes.get(name)
@@ -158,6 +159,7 @@ class MeasuredRow:
         return self.derived if isinstance(self.derived, Missing) else self.derived.value(name)
 
     def _reading(self, name: str) -> float | Missing:
+        """The value of the reading `name`; `Missing` with the reason why there is none."""
         if name not in self.record.readings:
             return Missing(self.record.reason(name))
         return self.record.readings[name].value
@@ -254,8 +256,8 @@ def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
 
 
 def _machines(records: Sequence[Measurement]) -> dict[str, str]:
-    """A dict: id of a record -> its machine in words; machines of one name, or with other software,
-    are numbered."""
+    """A dict: id of a record -> its machine in words, the name of its GPU or CPU; of several groups
+    of one name (other machines, or other software) the second is `NAME (2)`."""
     found: dict[str, str] = {}
     taken: dict[str, int] = {}
     for group in machine_groups(records):
@@ -267,7 +269,8 @@ def _machines(records: Sequence[Measurement]) -> dict[str, str]:
 
 
 def _setting(record: Measurement, machines: Mapping[str, str]) -> tuple[object, ...]:
-    """What two records must share for a ratio, besides their sizes."""
+    """What two records must share for a ratio: machine, device, element type, phase, options, round
+    and the sizes b, l, t and d. `_at_same_sizes` compares the sizes that only some mixers have."""
     options = repr(sorted(record.options.items()))
     where = (machines[record.id], record.device, record.dtype, record.phase, options)
     return (*where, record.round, *(record.sizes.get(x) for x in ("b", "l", "t", "d")))
@@ -490,7 +493,7 @@ def row_values(row: MeasuredRow, columns: Sequence[str]) -> tuple[list[Value | f
 
 
 def exact_value(value: Value | float) -> Any:
-    """A value without rounding: a number, a string, or None."""
+    """A value without rounding, for CSV and JSON: a number, a string, or None."""
     return value if isinstance(value, float) else exact(value)
 
 

@@ -93,7 +93,8 @@ def form_executed(mixer: Mixer, implementation: str, phase: str) -> str:
 
 def _counted(case: Case, module: Implementation) -> tuple[Mapping[str, Any], str]:
     """(the counts of the operations that a module dispatches, as JSON values; the type of its
-    entries), at the sizes of a case; Unanswered if the module cannot be called."""
+    entries), at the sizes of a case; Unanswered if the module cannot be called, for a type that no
+    module has, and for several types or options of a backward pass."""
     dtypes = case.dtypes or Dtypes()
     if (asked := dtypes.name_of("activations")) not in DTYPES:
         known = ", ".join(DTYPES)
@@ -213,6 +214,6 @@ def fused(
     enable_gqa: bool = False,
 ) -> Any:
     """Attention (b, heads, rows, width) by the operation of the fused kernel; the parameters are
-    those of torch's function."""
+    those of torch's function, of which `enable_gqa` changes nothing here."""
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return call(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
