@@ -38,9 +38,9 @@ def environment_differences(
 
 
 def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A copy of the facts, without those that vary from run to run (`VARYING`), as one mapping,
-    nested names joined by dots: `gpu.uuid`. `prefix`: the names around these facts, "" at the
-    top."""
+    """A copy of the facts as one mapping, nested names joined by dots: `gpu.uuid`; at the top level
+    without those that vary from run to run (`VARYING`). `prefix`: the names around these facts with
+    dots, `gpu.`; "" at the top."""
     found: dict[str, Any] = {}
     for name, value in facts.items():
         if not prefix and name in VARYING:

@@ -43,7 +43,8 @@ def utc_now() -> str:
 
 
 class Share:
-    """Returns one mapping for mappings of the same names and values, which are the same objects."""
+    """Returns the first of the mappings that have the same names for the same objects (not merely
+    for equal ones), so that thousands of records share one mapping."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
@@ -58,7 +59,8 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     `readings` by name, each with unit and raw samples; `reasons` states for each missing reading
     why; `counts` holds the counters' figures (JSON values). A record with a `failure` keeps that
-    the measurement was tried and why there is none, or no latency: readers leave it out.
+    the measurement was tried, and why it has no reading, or no latency: comparisons leave it out,
+    `scaling` and `reconcile` take what the record has.
     """
 
     schema: Literal[1] = SCHEMA
@@ -79,7 +81,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     """The place in a sweep: round, turn in the round, order_seed, worker; and `options`, the
     request's options that the fields above do not hold."""
     failure: Mapping[str, Any] = {}
-    """If nothing was measured: the kind of failure, and its circumstances."""
+    """If the call, or its latency, was not measured: the kind of failure, and its circumstances."""
     labels: tuple[Text, ...] = ()
     """What distinguishes the record from the others of its file."""
 
@@ -105,7 +107,8 @@ class Measurement(Record, frozen=True, kw_only=True):
         return bool(self.failure) and not self.readings
 
     def reason(self, name: str) -> str:
-        """Why a reading is missing: the reason of the reading, else that of the whole call."""
+        """Why a reading is missing: the reason of the reading, else that of the whole call, else
+        `NAME was not measured`."""
         return self.reasons.get(name) or self.reasons.get(REASON, f"{name} was not measured")
 
     @property
@@ -139,8 +142,8 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, record: Any) -> Measurement:
-        """The measurement that `to_json` printed; RecordError names the wrong field. Unknown fields
-        are ignored, so that schema 1 may gain fields."""
+        """The measurement that `to_json` printed, with each control character replaced by U+FFFD;
+        RecordError names the wrong field. Unknown fields are ignored, as schema 1 may gain some."""
         return cls.of_values(plain(record))
 
     @classmethod
@@ -192,7 +195,8 @@ def readings_of(records: Iterable[Measurement], name: str) -> list[Reading]:
 
 
 def first_reason(records: Iterable[Measurement], name: str) -> str:
-    """The first recorded reason why records lack a reading."""
+    """The first recorded reason why records lack a reading; without one, `NAME was not
+    measured`."""
     lacking = (record for record in records if name not in record.readings)
     told = [record for record in lacking if record.reasons.keys() & {name, REASON}]
     return told[0].reason(name) if told else f"{name} was not measured"

@@ -111,8 +111,8 @@ class Reading(Record, frozen=True):
 
 def compact(reading: Reading, without: Collection[str]) -> Reading:
     """The reading with its samples, and each list of numbers in its details, as arrays, which take
-    a quarter of the memory of tuples and lists. The details `without`, and those that the schema
-    lacks, which no command reads, are left out."""
+    a quarter of the memory of tuples and lists (`packed`). The details `without`, and those that
+    the schema lacks, which no command reads, are left out."""
     details = {
         x: packed(value) if type(value) in PACKED else value
         for x, value in reading.details.items()
@@ -123,8 +123,8 @@ def compact(reading: Reading, without: Collection[str]) -> Reading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Objects(Sequence[Any]):
-    """A list of JSON objects in a quarter of its memory: as text, decoded at each access. A list of
-    the same objects is equal."""
+    """A list of JSON objects in a quarter of its memory: as text, decoded at each access. It equals
+    a list or tuple of the same objects."""
 
     text: bytes
     """The list in JSON."""
@@ -152,8 +152,9 @@ PACKED = (str, list, tuple)
 
 
 def packed(values: Any) -> Any:
-    """A list or tuple of at least four floats, or as many integers, as an array; of as many objects
-    as `Objects`; of equal texts one; any other value unchanged.
+    """A list or tuple of at least four floats, or as many integers, as an array, or of as many
+    objects as `Objects`; a text as the one object that equal texts share; any other value
+    unchanged.
 
     >>> packed((0.5, 1.0, 2.0, 3.0)), packed([1, 2, 3, 4]), packed([0.5, 1, 2, 3])
     (array('d', [0.5, 1.0, 2.0, 3.0]), array('q', [1, 2, 3, 4]), [0.5, 1, 2, 3])

@@ -45,7 +45,10 @@ Samples = Annotated[tuple[Number, ...], Meta(max_length=1_000_000)]
 
 
 class LiveTensor(TypedDict, total=False):
-    """A tensor that was alive, or `number` equal ones."""
+    """A tensor that was alive, or `number` equal ones of `bytes` each: the `operation` that made
+    it, in the autograd `node` ("" in a forward pass), its `shape` and the shapes of its `views`,
+    its `name` if the call returns it under one, and the `cause` that it is no array of the
+    equations."""
 
     operation: Required[Text]
     node: Required[Text]
@@ -138,7 +141,7 @@ class Dispatch(TypedDict, total=False):
 
 
 class Peer(TypedDict, total=False):
-    """The figures that another counter (torch's, fvcore's) printed."""
+    """The figures that another counter (torch's, fvcore's) printed, in `unit`."""
 
     total: Required[Count]
     unit: Required[Literal["flop", "mac"]]
@@ -367,8 +370,8 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
     around them.
 
     Raises:
-        RecordError: a number is not finite or too large, nesting is too deep, or a value is no
-            JSON.
+        RecordError: a number is not finite, a whole number is beyond 2**63 - 1, nesting is deeper
+            than `DEEPEST`, or a value is no JSON.
 
     >>> plain({"reasons": {"energy": "\\x1b[31mno NVML"}})
     {'reasons': {'energy': '\ufffd[31mno NVML'}}

@@ -250,7 +250,7 @@ def values_of(text: bytes) -> Any:
     """Decode the JSON values of a line, with each control character in a text replaced by U+FFFD.
 
     Raises:
-        RecordError: a number is not finite or too large, or nesting is too deep.
+        RecordError: a number is not finite, a whole number too large, or nesting too deep.
         ValueError, RecursionError: the line is no JSON, or not UTF-8.
     """
     # the fast way, for texts without control characters: they need no replacement
@@ -276,7 +276,8 @@ ESCAPED = re.compile(r"\\[bfru]")
 
 
 def is_harmless(text: str) -> bool:
-    """Whether no text in a JSON text has a control character, written out or escaped."""
+    """Whether a JSON text is known to have no control character, written out or escaped; False also
+    for any escape that may stand for one, such as that of a letter, `\\u00e9`."""
     return not ESCAPED.search(text) and (text.isprintable() or not CONTROL.search(text))
 
 

@@ -47,8 +47,9 @@ def value_words(value: float, unit: str) -> str:
 
 
 def told_apart(found: float, who: str, expected: float, digits: int = 6) -> str:
-    """Two different numbers as text, `who` between them, with `digits` significant digits; if these
-    are equal, with as many digits as tell the numbers apart, and with their difference.
+    """Two different numbers as text, the words `who` between them, with `digits` significant
+    digits; if the two texts are then equal, with as many digits as tell the numbers apart, and with
+    the difference of the numbers.
 
     >>> told_apart(0.5, "forward gives", 0.25), told_apart(1 + 2**-30, "forward gives", 1.0)
     ('0.5, forward gives 0.25', '1.000000001, forward gives 1 (a difference of 9.3e-10)')
@@ -62,7 +63,7 @@ def told_apart(found: float, who: str, expected: float, digits: int = 6) -> str:
 
 
 def sizes_words(sizes: Mapping[str, int]) -> str:
-    """Sizes in the order of their letters, as `b = 1, l = 128, d = 128`."""
+    """Sizes as text, in the usual order of letters: `b = 1, l = 128, d = 128`."""
     return ", ".join(f"{letter} = {sizes[letter]}" for letter in in_order(sizes))
 
 
@@ -81,7 +82,7 @@ def sizes_apart(each: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list
 
 
 def options_words(options: Mapping[str, Any]) -> str:
-    """The further options of a request, as `, compile=True`; "" if there are none."""
+    """Options of a request, sorted by name, as `, compile=True, energy=False`; "" without any."""
     return "".join(f", {name}={value}" for name, value in sorted(options.items()))
 
 
