@@ -117,7 +117,8 @@ def with_names(found: Sequence[Request]) -> dict[str, Request]:
 
 @dataclass
 class Run:
-    """The options and the state of a running comparison.
+    """The options and the state of a running comparison of the candidates `asked` (name ->
+    request).
 
     Raises:
         MeasureError: the energy window is too short, or the number of trials is odd or below two.
@@ -146,8 +147,11 @@ class Run:
     counted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Candidate -> the counts of its dispatched operations."""
     failed: dict[str, str] = field(default_factory=dict)
+    """Candidate -> why it could not be built or timed."""
     interrupted: str = ""
+    """How the user ended the measurement; "" if it went on to its end."""
     identity: str = field(default_factory=new_id)
+    """The id of this comparison, which all its records share."""
     threads: int = 0
     """CPU threads of the timed calls; 0: as torch has, or one if the processors are busy."""
     limits: EnergyLimits = field(init=False)
@@ -292,7 +296,7 @@ class Run:
 
     def memory_and_energies(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
         """Measure memory and energy, and return a dict: candidate -> its peak memory; and the
-        energies of all candidates. Each is the reason why there is none if the user interrupted."""
+        energies of all candidates. If the user interrupts, here or before, both are Unavailable."""
         stopped = Unavailable("the comparison was interrupted before the energy was measured")
         if not self.interrupted:
             try:
@@ -302,7 +306,8 @@ class Run:
         return dict.fromkeys(self.works, stopped), stopped
 
     def memory(self) -> dict[str, Measured]:
-        """Each candidate's peak memory, in the first process only, as all processes agree."""
+        """Candidate -> its peak memory in bytes; Unavailable in every process but the first, as all
+        processes agree."""
         if self.process:
             return dict.fromkeys(self.works, Unavailable("measured in the first process alone"))
         self.progress(self.rounds, self.rounds, "measuring memory")
@@ -341,7 +346,7 @@ def others_have_processors(visitors: Iterable[Visitor]) -> bool:
 
 @dataclass(frozen=True)
 class InProcess:
-    """The results of one process."""
+    """The results of one process: records, rows of energy, and why something is missing."""
 
     records: Mapping[str, Measurement]
     """Candidate -> its record, with the rounds as samples."""

@@ -94,13 +94,15 @@ def compare_files(
     """Compare the files, and return the comparison and a sentence for every line that is not a
     record.
 
-    One file, or files of which only the union has rounds, are compared round by round; else every
-    two files are compared at their common points. `level` is the probability of a false difference,
-    and `tell` receives the remarks on truncated lines of a file that was continued.
+    One file, or files whose records are all of one run of `costmodel compare`, are compared round
+    by round; else every two files are compared at their common points. `level` is the probability
+    of a false difference, and `tell` receives the remarks on truncated lines of a file that was
+    continued.
 
     Raises:
         StoreError: a file cannot be read or holds no record.
-        MeasureError: one file without rounds, files without a point in common, or that are copies.
+        MeasureError: one file without rounds, files without a point in common, a path given twice,
+            or two files with a record in common.
     """
     read = [recorded([path], tell) for path in paths]
     problems = [text for _, sentences in read for text in sentences]
@@ -293,7 +295,7 @@ def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
 
 
 def point_words(key: Key) -> str:
-    """A point in words."""
+    """A point in words: `she conv (l = 128, fp32, training, cpu, repetition 2)`."""
     mixer, implementation, _, sizes, dtype, phase, device, options, repetition = key
     again = f", repetition {repetition}" if repetition > 1 else ""
     return f"{mixer} {implementation} ({sizes}, {dtype}, {phase}, {device}{options}{again})"
@@ -372,7 +374,7 @@ def pointwise(
 
 
 def same_board(one: Measurement, other: Measurement) -> bool:
-    """Whether both records state the same board UUID."""
+    """Whether both records state the same board UUID; False if one states none, as on a CPU."""
     uuids = [(r.environment.get("gpu") or {}).get("uuid") for r in (one, other)]
     return uuids[0] is not None and uuids[0] == uuids[1]
 
@@ -414,8 +416,8 @@ def medians(
     Each interval misses its median with probability at most level / (2 points), so that all ratio
     intervals together hold at the level. If one of two times is busy, there is a ratio without an
     interval. There is no ratio for a value of zero or less, for too few values (a time of one
-    sample among them), for a disturbed time of an old record, or for a busy time of one thread
-    beside one of several.
+    sample among them), for a shared error of 100 % or more, for a disturbed time of an old record,
+    or for a busy time of one thread beside one of several.
 
     Args:
         points: the number of comparisons whose intervals hold together.
@@ -450,7 +452,8 @@ def medians(
 
 
 def _too_few(x: Reading, y: Reading, confidence: float) -> str:
-    """Why one of two readings has too few values for an interval of this confidence."""
+    """Why the reading with fewer values (blocks, trials or processes) has too few for an interval
+    of this confidence."""
     few = min((x, y), key=lambda reading: len(block_medians(reading)))
     what = "trial" if few.name in JOULES else "block"
     what = "process" if processes_in(few) > 1 else what

@@ -22,7 +22,7 @@ FIELDS = (
 
 
 def as_record(row: Row) -> dict[str, Any]:
-    """A row as JSON values, `FIELDS` its keys."""
+    """A row as JSON values, with the keys `FIELDS`; the grade of a value is None if it is no time."""
     values = {"first_value": row.first, "second_value": row.second}
     found = row.to_json() | row.verdict.to_json() | values
     for name, mark in zip(("first", "second"), row.marks, strict=True):
@@ -120,10 +120,12 @@ def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell
 
 
 def _value(value: float, unit: str, mark: str) -> str:
+    """A value in words with its unit; a time with a `mark` as an estimate."""
     return marked(value, mark) if unit == "s" else value_words(value, unit)
 
 
 def _p(p: float | None, none: Cell) -> Cell:
+    """The cell of a p-value in two digits; `none` without one."""
     return none if p is None else f"{p:.2g}"
 
 

@@ -95,7 +95,8 @@ def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> R
 
 def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
     """Compare the gross energies (with the idle device's) of every two candidates by Student's t
-    interval of the ratio, and return the rows; [] if energy was not measured."""
+    interval of the ratio, and return the rows; [] if energy was not measured. A pair is refused if
+    one of its energies has a common error of 100 % or more."""
     if isinstance(found, Unavailable):
         return []
     rows = []
@@ -140,7 +141,8 @@ class Candidate:
         }
 
     def values(self, *, several: bool) -> list[float]:
-        """Seconds per call: one per process, or with a single process one per round."""
+        """Seconds per call: with `several` processes one value per process, the geometric mean of
+        its rounds; else one per round."""
         if several:
             return [statistics.geometric_mean(rounds) for rounds in self.rounds.values()]
         return [value for rounds in self.rounds.values() for value in rounds]
@@ -181,8 +183,8 @@ def rows_of(
     """Compare the latencies and bytes of one run, tested over processes if there are several, and
     return the rows.
 
-    A process in which a candidate has no latency, because of long disturbance, is left out of the
-    test; with fewer processes than were asked for nothing is tested.
+    Of several processes, one in which a candidate has no latency (too few rounds were undisturbed)
+    is left out of the test; with fewer processes than were asked for nothing is tested.
 
     Args:
         run: candidate -> process -> its record.
@@ -235,8 +237,8 @@ def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]
 
 
 def runs_in(records: Sequence[Measurement]) -> list[dict[str, dict[int, Measurement]]]:
-    """The runs of `costmodel compare` among the records that have two candidates or more, each as
-    candidate -> process -> record."""
+    """The runs of `costmodel compare` that the records hold, each as candidate -> process ->
+    record; a run with a single candidate is left out."""
     found: dict[str, list[Measurement]] = {}
     for record in records:
         run = details_of(record).get("comparison")

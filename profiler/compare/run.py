@@ -195,5 +195,5 @@ class Comparing:
 
 
 def main() -> None:
-    """Take rounds for another process."""
+    """Take the rounds that another process asks for, by its messages on standard input."""
     serve(Comparing)

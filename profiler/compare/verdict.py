@@ -49,7 +49,9 @@ Visit = Callable[[], float]
 
 @dataclass
 class Rounds:
-    """Candidates visited in turns; `values[name][k]` is the mean of the two visits of round k.
+    """Candidates visited in turns; `values[name][k]` is the mean, in seconds, of the two visits of
+    round k, `orders[k]` the order of its first visits, `visits` candidate -> the call that times
+    it.
 
     Only complete, undisturbed rounds count. A candidate that raises another exception than
     Disturbed is not visited again: `failed` says why.
@@ -304,7 +306,8 @@ def verdicts(
 
 
 def reasons(pair: Sequence[str], refused: Mapping[str, str]) -> str:
-    """Why two candidates are not compared, by candidate; "" if neither is refused."""
+    """A sentence why two candidates are not compared: the reason in `refused` of each that has one;
+    "" if neither has."""
     return "; ".join(f"{name}: {refused[name]}" for name in pair if name in refused)
 
 
