@@ -70,7 +70,7 @@ class ExecutedMixer:
 
 @dataclass(frozen=True)
 class Derived:
-    """One derived quantity along a series."""
+    """The derived quantity `name` (operations, bytes) along a series."""
 
     name: str
     series: Series
@@ -203,6 +203,7 @@ class Predictions:
 
     @cached_property
     def _mixer(self) -> tuple[Mixer, Described]:
+        """The mixer of the series' records, and what their implementation executes."""
         of = self.series
         mixer, chosen = candidate_in_record(of.mixer, of.implementation, of.form)
         return mixer, description_of(mixer, chosen, of.phase)

@@ -67,7 +67,8 @@ class MeasuredValue:
 
 @dataclass(frozen=True)
 class FittedLine:
-    """A weighted straight line through (x, y)."""
+    """A weighted straight line through the point (x, y), with the standard deviations of its slope
+    and of its height at x."""
 
     slope: float
     x: float
@@ -114,8 +115,9 @@ class Unsettled:
 @dataclass
 class Fit:
     """The straight line of weighted least squares through points that come one after the other:
-    means of x and y, and the sums of squares and products about them. Source: West 1979,
-    Communications of the ACM 22(9), "Updating mean and variance estimates"."""
+    weighted means `x` and `y`, and about them the weighted sums of squares of x (`spread`) and of
+    products of x and y (`together`). Source: West 1979, Communications of the ACM 22(9), "Updating
+    mean and variance estimates"."""
 
     total: float = 0.0
     """The sum of the weights: a point with the standard deviation s of y weighs 1/s^2."""
@@ -218,7 +220,8 @@ def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
 
 
 def scatter_half_width(values: Sequence[MeasuredValue], fitted: FittedLine) -> float:
-    """The half-width of the slope's 95 % interval by the scatter about the line."""
+    """The half-width of the slope's 95 % interval by the scatter of three values or more about the
+    line (Student's t)."""
     free = len(values) - 2
     chi2 = math.fsum(((v.y - fitted.at(v.x)) / v.deviation) ** 2 for v in values)
     return student(free) * fitted.slope_deviation * math.sqrt(chi2 / free)

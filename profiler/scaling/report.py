@@ -64,7 +64,7 @@ def tables(found: Sequence[Scaling]) -> list[Part]:
 
 
 def why_no_values(each: Scaling) -> str:
-    """The reason why a quantity has no values."""
+    """The reason why the quantity of a series without values has none."""
     assert isinstance(each.measured, Unsettled)
     return each.measured.reason
 
