@@ -61,7 +61,7 @@ kernel GeluBackward computes it."""
 
 
 def at_every_entry(call: Call, operations: Operations) -> Operations:
-    """`operations` at every entry of a real result."""
+    """`operations` at every entry of the result; CountError if a tensor of the call is complex."""
     refuse_complex(call, *call.inputs, call.output)
     return operations * call.output.numel()
 
@@ -75,7 +75,7 @@ def gelu_backward(call: Call) -> Operations:
 
 
 def log_softmax_backward(call: Call) -> Operations:
-    """grad - exp(y) * sum(grad) along each row."""
+    """The operations of grad - exp(y) * sum(grad) along each row."""
     entries, rows = call.output.numel(), row_count(call, call.output)
     return Operations(mul=entries, add=2 * entries - rows, exp=entries)
 
@@ -92,7 +92,7 @@ def softplus_backward(call: Call) -> Operations:
 
 
 def logit(call: Call) -> Operations:
-    """log(x / (1 - x)), after two comparisons where a bound is given."""
+    """The operations of log(x / (1 - x)) at every entry; with `eps`, of two comparisons before."""
     clamped = COMPARE * (0 if call.arguments["eps"] is None else 2)
     return at_every_entry(call, clamped + operations_of_steps(("add", "div", "log")))
 
@@ -171,7 +171,7 @@ def unfold_backward(call: Call) -> Operations:
     window is added to its position along the axis: one addition per entry, less one per covered
     position, whose first entry is only stored."""
     grad, axis = call.tensor("grad_in"), int(call.arguments["dim"])
-    windows, size = grad.shape[axis], grad.shape[-1]
+    windows, size = grad.shape[:-1][axis], grad.shape[-1]  # the axis may be counted from the end
     if not grad.numel():
         return NOTHING
     places = covered_positions(int(windows), int(size), int(call.arguments["step"]), 1)
@@ -183,8 +183,9 @@ def unfold_backward(call: Call) -> Operations:
 
 @cache
 def resampled_from(extent: int, results: int, taps: int, ratio: float, begin: float) -> int:
-    """The number of entries of one axis of `extent` entries from which any of `results` results is
-    taken: result i from `taps` entries around i * ratio + begin, those outside at the edge."""
+    """The number of different entries of an axis of `extent` entries that interpolation reads for
+    `results` results: result i reads the `taps` entries around position i * ratio + begin, and the
+    entry at an end in place of those beyond."""
     before = (taps - 1) // 2
     firsts = (floor(i * ratio + begin) - before for i in range(results))
     return len({min(max(first + t, 0), extent - 1) for first in firsts for t in range(taps)})
@@ -251,10 +252,10 @@ def padded_backward(call: Call, *, reflected: bool) -> Operations:
 def variance(call: Call, *, root: bool = False) -> Operations:
     """The operations of a variance or, with `root`, a standard deviation. Per row of R entries: the
     mean (R - 1 adds, a division), R differences and squares, their sum and a division; with `root`
-    a square root."""
+    a square root. A row without entries takes none."""
     source = call.tensor("self")
     refuse_complex(call, source)
-    entries, rows = source.numel(), call.output.numel()
+    entries, rows = source.numel(), min(call.output.numel(), source.numel())
     steps = Operations(mul=entries, add=3 * entries - 2 * rows, div=2 * rows)
     return steps + (FUNCTIONS["sqrt"] * rows if root else NOTHING) + converted(call, source)
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-OVERWRITTEN_UNREAD = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
+FILLS = "bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ uniform_ zero_"
+OVERWRITTEN_UNREAD = frozenset(f"aten::{name}" for name in FILLS.split())
 
 
 class CountError(ValueError):
@@ -126,8 +127,8 @@ def dispatch_themselves(types: Iterable[type]) -> bool:
 
 
 def is_view(func: Any) -> bool:
-    """Whether an operation of torch returns a view, by its schema; False for a custom operator,
-    whose schema may be wrong. The schema of `_unsafe_view` hides the view from autograd."""
+    """Whether an operation of torch returns a view: by its schema, or as `_unsafe_view`, whose
+    schema hides the view from autograd. False for a custom operator, whose schema may be wrong."""
     of_torch: bool = func.namespace == "aten"
     return of_torch and (bool(func.is_view) or func._schema.name == "aten::_unsafe_view")
 
@@ -148,16 +149,16 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def distinct_bytes(tensor: Tensor) -> int:
-    """Bytes of a tensor's entries; an expanded axis (stride 0) is counted once."""
+    """Bytes of a tensor's entries: one of an expanded axis (stride 0), all of each window."""
     axes = zip(tensor.shape, tensor.stride(), strict=True)
     return prod(size if stride or not size else 1 for size, stride in axes) * tensor.element_size()
 
 
 def bytes_read(call: Call) -> int:
-    """Bytes of all tensor arguments, each in full and once, except the target of a copy or of a
-    fill, which is overwritten unread."""
-    unread = [call.arguments.get("self")] if call.name in OVERWRITTEN_UNREAD else []
-    read = [t for t in call.inputs if not any(t is skipped for skipped in unread)]
+    """Bytes of all tensor arguments, each in full (of x * x, twice those of x), except tensors that
+    are overwritten unread: `out`, and the target of a copy, or of a fill, random or not."""
+    skipped = call.arguments.get("self" if call.name in OVERWRITTEN_UNREAD else "out")
+    read = [t for t in call.inputs if t is not skipped]
     return sum(distinct_bytes(t) for t in read)
 
 

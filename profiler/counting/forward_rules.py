@@ -105,7 +105,7 @@ def elementwise(call: Call, function: str) -> Operations:
 
 
 def multiply(call: Call) -> Operations:
-    """self * other at every output entry; `other` a tensor or a number."""
+    """The product self * other at every output entry; `other` is a tensor or a number."""
     return product_of(call.tensor("self"), call.arguments["other"]) * call.output.numel()
 
 
@@ -165,13 +165,13 @@ def power_of_entry(call: Call) -> Operations:
 
 
 def gelu(call: Call) -> Operations:
-    """x/2 * (1 + erf(x / sqrt 2)), or the tanh approximation."""
+    """The operations of x/2 * (1 + erf(x / sqrt 2)) at each entry, or its tanh approximation."""
     return elementwise(call, "gelu" if call.arguments["approximate"] == "none" else "gelu-tanh")
 
 
 def elu(call: Call) -> Operations:
     """The operations of ELU at every entry: x above 0 and alpha * (exp(x) - 1) elsewhere; alpha = 1
-    costs nothing. CountError for a scale other than 1."""
+    costs nothing. CountError for a `scale` or an `input_scale` other than 1."""
     counts = elementwise(call, "elu")
     if call.arguments["scale"] != 1 or call.arguments["input_scale"] != 1:
         raise CountError(f"{call.name}: no counting rule for scale and input_scale other than 1")
@@ -180,14 +180,14 @@ def elu(call: Call) -> Operations:
 
 
 def softplus(call: Call) -> Operations:
-    """log(1 + exp(beta x)) / beta; beta = 1 costs nothing."""
+    """The operations of log(1 + exp(beta x)) / beta at every entry; beta = 1 costs nothing."""
     counts = elementwise(call, "softplus")
     scaled = Operations(mul=1, div=1) * call.output.numel()
     return counts if call.arguments["beta"] == 1 else counts + scaled
 
 
 def two_comparisons(call: Call) -> Operations:
-    """A comparison with either infinity at every output entry."""
+    """Two comparisons at every output entry, one with each infinity (`isinf`)."""
     return comparison(call) * 2
 
 
@@ -197,7 +197,7 @@ def comparison(call: Call) -> Operations:
 
 
 def clamp(call: Call) -> Operations:
-    """One comparison for each bound that is given."""
+    """One comparison at every output entry for each bound that is given."""
     bounds = [call.arguments.get(bound) for bound in ("min", "max")]
     return COMPARE * (call.output.numel() * sum(bound is not None for bound in bounds))
 
@@ -242,7 +242,7 @@ def sorting(call: Call) -> Operations:
 
 
 def mean(call: Call) -> Operations:
-    """A sum and one division per result."""
+    """A sum and one division per result; two divisions per complex result."""
     per_result = Operations(div=2 if call.output.is_complex() else 1)
     return reduction(call) + per_result * call.output.numel()
 
@@ -258,17 +258,18 @@ def cumulation(call: Call, each: Operations) -> Operations:
 
 
 def euclidean_norm(call: Call) -> Operations:
-    """The operations of a Euclidean norm, the sqrt of a sum of squares; CountError for a norm of
-    another order."""
-    source, out = call.tensor("self"), call.output
+    """The operations of a Euclidean norm, the sqrt of a sum of squares, none for a row without
+    entries; CountError for a norm of another order."""
+    source = call.tensor("self")
+    rows = min(call.output.numel(), source.numel())
     refuse_complex(call, source)
     if call.arguments["ord"] != 2:
         order = call.arguments["ord"]
         raise CountError(
             f"{call.name}: no counting rule for a norm of order {order}, only of order 2"
         )
-    squares = Operations(mul=source.numel(), add=source.numel() - out.numel())
-    return squares + FUNCTIONS["sqrt"] * out.numel() + converted(call, source)
+    squares = Operations(mul=source.numel(), add=source.numel() - rows)
+    return squares + FUNCTIONS["sqrt"] * rows + converted(call, source)
 
 
 def softmax_rows(entries: int, rows: int) -> Operations:
@@ -296,7 +297,7 @@ def log_softmax(call: Call) -> Operations:
 
 
 def softmax_backward(call: Call) -> Operations:
-    """(grad - sum(grad * y)) * y along each row."""
+    """The operations of (grad - sum(grad * y)) * y along each row."""
     entries, rows = call.output.numel(), row_count(call, call.output)
     return Operations(mul=2 * entries, add=2 * entries - rows)
 
@@ -326,7 +327,7 @@ def handed_to_python(call: Call) -> Operations:
 
 def conversion(call: Call) -> Operations:
     """The operations of a copy: a conversion per entry if the floating type changes, a comparison
-    with 0 per number if the result is boolean, else nothing."""
+    with 0 per floating or complex entry if the result is boolean, else nothing."""
     import torch
 
     source = call.arguments["src"] if "src" in call.arguments else call.arguments["self"]

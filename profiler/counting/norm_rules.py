@@ -40,7 +40,7 @@ def gain_and_bias(entries: int, weight: Tensor | None, bias: Tensor | None) -> O
 
 
 def row_norm(entries: int, rows: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
-    """A layer norm or a group norm over so many rows."""
+    """The operations of a layer norm or group norm over `rows` rows of `entries` entries in all."""
     return normalised(entries, rows) + gain_and_bias(entries, weight, bias)
 
 
@@ -59,14 +59,14 @@ def row_norm_backward(
         total += Operations(mul=entries, add=2 * (entries - rows))
         total += Operations(mul=3 * entries, add=2 * entries, div=rows)
     if weight is not None and wanted[1]:
-        total += Operations(mul=entries, add=entries - weight.numel())
+        total += Operations(mul=entries, add=max(entries - weight.numel(), 0))
     if weight is not None and wanted[2]:
-        total += Operations(add=entries - weight.numel())
+        total += Operations(add=max(entries - weight.numel(), 0))
     return total
 
 
 def rms_norm(entries: int, rows: int, weight: Tensor | None) -> Operations:
-    """y = x / sqrt(mean(x * x) + eps) * weight along each row, by one reciprocal root a row."""
+    """The operations of x / sqrt(mean(x * x) + eps) * weight along each row, one root a row."""
     squares = Operations(mul=2 * entries, add=entries - rows, div=rows)
     return squares + RECIPROCAL_ROOT * rows + gain_and_bias(entries, weight, None)
 
@@ -83,7 +83,7 @@ def rms_norm_backward(
         total += Operations(mul=entries, add=entries - rows, div=rows)
         total += Operations(mul=2 * entries, add=entries)
     if weight is not None and wanted[1]:
-        total += Operations(mul=entries, add=entries - weight.numel())
+        total += Operations(mul=entries, add=max(entries - weight.numel(), 0))
     return total
 
 

@@ -485,6 +485,39 @@ def test_an_expanded_axis_is_read_once() -> None:
     assert counts.operations == Operations(mul=15)
 
 
+def test_memory_that_a_call_overwrites_is_not_read() -> None:
+    x, w, out = ones(2, 3), ones(3, 5), torch.empty(2, 5)
+    assert count_dispatch(lambda: torch.mm(x, w, out=out)).by_op["aten::mm"].bytes_read == 84
+    for fill in (out.normal_, out.uniform_, out.bernoulli_, out.exponential_):
+        (counted,) = count_dispatch(fill).by_op.values()
+        assert (counted.bytes_read, counted.bytes_written) == (0, 40)
+
+
+def test_the_axis_of_windows_may_be_counted_from_the_end() -> None:
+    x = ones(2, 10).requires_grad_()
+    for axis in (1, -1):  # 8 windows of 3 entries touch 10 positions, in 2 rows
+        found = count_dispatch(torch.autograd.grad, x.unfold(axis, 3, 1).sum(), x)
+        assert found.by_op["aten::unfold_backward"].operations == Operations(add=2 * (8 * 3 - 10))
+
+
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    [
+        ("var", lambda: torch.empty(5, 0).var(1)),
+        ("linalg_vector_norm", lambda: torch.linalg.vector_norm(torch.empty(0))),
+        ("native_layer_norm_backward", lambda: nn.LayerNorm(5)(torch.empty(0, 5)).sum().backward()),
+        ("native_group_norm_backward",
+         lambda: nn.GroupNorm(2, 4)(torch.empty(0, 4, 5)).sum().backward()),
+        ("_fft_c2c", lambda: torch.fft.fftn(ones(2, 3), dim=())),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:var")
+def test_a_tensor_without_entries_takes_no_operations(name: str, fn: Any) -> None:
+    counts = count_dispatch(fn)
+    assert counts.complete
+    assert counts.by_op[f"aten::{name}"].operations == NOTHING
+
+
 def test_backward_is_counted_where_its_operations_have_rules() -> None:
     x, w = ones(2, 3), ones(3, 5).requires_grad_()
     # forward 30 and 20; the sum 9 adds; grad of w = x^T g, (3,2)(2,5): 30 mul, 15 add
