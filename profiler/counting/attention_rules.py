@@ -23,15 +23,15 @@ BIAS = ("attn_bias", "attn_mask", "bias")
 
 
 def visible_pairs(rows: int, keys: int, causal: bool) -> int:
-    """Query-key pairs that an attention operation scores: `rows` * `keys` or, when causal, keys
-    1..i for row i. The first min(rows, keys) rows then see 1, 2, 3, ... keys, later rows all."""
+    """The number of query-key pairs that an attention operation scores: `rows` * `keys` or, if
+    causal, row i with keys 1 to i alone: 1 + 2 + 3 + 3 + 3 pairs of 5 rows with 3 keys."""
     full = min(rows, keys)
     causal_pairs = full * (full + 1) // 2 + (rows - full) * keys
     return causal_pairs if causal else rows * keys
 
 
 def bias_of(call: Call) -> Tensor | None:
-    """The tensor that is added to the scores; None without one, or if it is empty."""
+    """The tensor that is added to the scores; None if the call has none, or an empty one."""
     found = next((call.arguments[n] for n in BIAS if call.arguments.get(n) is not None), None)
     return found if is_tensor(found) and found.numel() else None
 

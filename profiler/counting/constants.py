@@ -34,9 +34,10 @@ class Constants:
         return getattr(tensor.untyped_storage(), "_constants", None) is self
 
     def see(self, func: Any, call: Call) -> bool:
-        """Whether an operation computes constants of the sizes, which are remembered; of a tensor
-        from which it takes a shape (`zeros_like(x)`) or makes a new one (`torch.tensor`), the
-        entries are not read."""
+        """Whether the results of a call are constants of the sizes, which are remembered: all its
+        tensor arguments are constants, or their entries are not read (`zeros_like(x)`,
+        `torch.tensor`). False for random results, in a backward pass, and after a number was taken
+        from data; tensors that the call writes are then data."""
         library, _, name = call.name.partition("::")
         unread = name.endswith("_like") or name.startswith("new_") or name == "lift_fresh"
         unread = unread and library == "aten"

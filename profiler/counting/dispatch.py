@@ -107,7 +107,8 @@ LEFT = "numbers leave torch here: arithmetic outside of torch is not counted"
 
 
 class DispatchRecorder(DispatchMode):
-    """Counts each operation that torch runs."""
+    """Counts each operation that torch runs, by name: its calls in `by_op`, calls without a count
+    in `unknown`, operations on constants of the sizes in `on_constants`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +133,8 @@ class DispatchRecorder(DispatchMode):
         return result
 
     def note(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
-        """Add a call to `by_op`, and without a counting rule also to `unknown`."""
+        """Add a call to `by_op`, to `unknown` too if it cannot be counted, and its operations to
+        `on_constants` if its results are constants of the sizes."""
         call = bind(kind.func, args, kwargs, result)
         read, written = (0, 0) if kind.view else (bytes_read(call), bytes_written(call))
         counted = NOTHING

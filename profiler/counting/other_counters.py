@@ -54,8 +54,8 @@ class PeerCount(Record, frozen=True):
 
 
 class ComputingRecorder(DispatchRecorder):
-    """Counts the calls of each operation, and the operations of its calls up to the first that
-    computes."""
+    """Counts the calls of each operation of torch, and the scalar operations of its calls up to the
+    first call that computes: enough to tell operations that compute from moves."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation, and add the call to `by_op`; of a known operation, one that computes

@@ -62,8 +62,8 @@ def covered_along(
 def over_windows(
     call: Call, result: Sequence[int], axes: int, along: Callable[..., int] = entries_along
 ) -> int:
-    """The number of entries in all windows, over every batch and channel, or what else `along`
-    counts on one axis (`covered_along`); `result` is a shape with an entry per window."""
+    """The number of entries in all windows, over every batch and channel; with `covered_along` for
+    `along`, of positions that some window holds. `result` is a shape with an entry per window."""
     source = call.tensor("self").shape
     kernel = per_axis(call.arguments["kernel_size"], axes)
     given = zip(

@@ -163,10 +163,10 @@ def weights_of_rows_backward(call: Call) -> Operations:
 
 def grouped_product(call: Call) -> Operations:
     """The operations of a matrix product for each group. An operand with two axes is split among
-    the groups, along its rows, columns or summed axis; every part belongs to one group. So each
-    entry of a left operand with two axes is multiplied by one row of `mat2`, whichever axis is
-    split. Which groups of a summed axis are empty depends on values: as few as possible are taken
-    to be."""
+    the groups: the left one along its rows, the right one along its columns, or both along the
+    summed axis. Every part belongs to one group, so each entry of a left operand with two axes is
+    multiplied by one row of `mat2`. Which groups of a split summed axis are empty depends on
+    values: as few as possible are taken to be."""
     left, right, out = call.tensor("self"), call.tensor("mat2"), call.output
     terms = left.shape[-1]
     products = (

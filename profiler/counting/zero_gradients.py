@@ -237,23 +237,22 @@ def either_holds(call: Call) -> MaskedCount:
 
 
 def where_gradient(call: Call) -> MaskedCount:
-    """An elementwise derivative: counted where `grad_output` holds a gradient."""
+    """(operations, mask) of an elementwise derivative where `grad_output` holds a gradient."""
     mask = mask_of(call.tensor("grad_output"))
     return operations_at(call, mask), mask
 
 
 def where_chosen(call: Call) -> MaskedCount:
-    """The mask of a choice between two operands: an entry may hold a gradient where either does."""
+    """(operations, mask) of a choice of two operands: an entry may hold one if either does."""
     device, shape = mask_device(call.output), call.output.shape
     one, other = (mask_of(call.tensor(x)).to(device).expand(shape) for x in ("self", "other"))
     return operations_at(call, one | other), one | other
 
 
 def where_scattered(call: Call) -> MaskedCount:
-    """The mask of an operand of which entries are overwritten along an axis, by those of a tensor
-    or by a number. Positions are values, which are not read: any entry of a line may hold a
-    gradient if the operand's does, or if one that is written into the line does; a written 0 holds
-    none."""
+    """(operations, mask) of an operand of which entries are overwritten along an axis, by those of
+    a tensor or by a number. Positions are values, which are not read: any entry of a line may hold
+    a gradient if the operand's does, or one written into the line; a written 0 holds none."""
     axis, source = int(call.arguments["dim"]), call.arguments.get("src")
     mask = mask_of(call.tensor("self"))
     if not isinstance(source, Tensor):
