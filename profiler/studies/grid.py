@@ -147,7 +147,7 @@ class GridStudy:
             )
 
     def own(self, records: Sequence[Measurement]) -> list[Measurement]:
-        """The records of this study's mixers."""
+        """Those of the records that are of this study's mixers."""
         return [record for record in records if record.mixer in self.plan.mixers]
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
@@ -254,8 +254,8 @@ linear in the length."""
 
 class Launches:
     """Request -> number of launches, extrapolated linearly in l from the operations that the call
-    dispatches at two `SHORT` lengths (0 if the call fails there). Launches do not depend on d, so
-    that each candidate and phase is counted once."""
+    dispatches at two `SHORT` lengths (at a length at which it fails, 0). Launches do not depend on
+    d, so that each candidate and phase is counted once."""
 
     def __init__(self) -> None:
         self.counted: dict[tuple[str, ...], tuple[int, int]] = {}

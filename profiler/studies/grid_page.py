@@ -143,7 +143,7 @@ COLUMNS: Sequence[tuple[Column, Callable[[Pair], Cell]]] = (
 
 
 def times(value: float | None) -> Cell:
-    """A derived ratio in words."""
+    """A derived ratio in words, `0.5 times`; `Missing` if it is not derived (None)."""
     return Missing("not derived") if value is None else f"{value:.3g} times"
 
 
@@ -180,7 +180,7 @@ def over_lengths(cells: Cells, reading: str) -> Table | None:
     """Make the table of a reading, with a row per implementation and a column per length; None if
     no record has the reading.
 
-    A cell is the geometric mean of the rounds' medians, in brackets if launches bound the time.
+    A cell is the geometric mean of the rounds' medians, as `cell` makes it.
     """
     if not any(
         reading in r.readings
@@ -211,7 +211,8 @@ def cell(records: Rounds, reading: str, unit: str) -> Cell:
     reason for its absence.
 
     A time is marked as an estimate if the device was busy in some round. A value that launches
-    affect is in brackets if launches bound the time of some round.
+    affect (hot latency and energy, not a CUDA graph's replay or memory) is in brackets if launches
+    bound the hot latency of some round.
     """
     found = readings_of(records, reading)
     if not found:

@@ -153,12 +153,15 @@ def _over(both: tuple[int, int] | None) -> float | None:
 
 
 def _operations(record: Measurement) -> int:
+    """The operations of a record's mixer in its default form, at the record's sizes."""
     return count(known(record.mixer), record.phase).at(**record.sizes).total
 
 
 def _span(record: Measurement) -> int:
+    """The span (the largest number of dependent operations), as for `_operations`."""
     return span(known(record.mixer), record.phase).at(**record.sizes)
 
 
 def _steps(record: Measurement) -> int:
+    """The steps of the critical path (`questions.sequential`), as for `_operations`."""
     return sequential(known(record.mixer), record.phase).at(**record.sizes)

@@ -172,7 +172,7 @@ def size_of_one(letter: str, mixers: Sequence[str]) -> None:
 
 
 def kind(device: str) -> None:
-    """StudyError for a name that is no kind of device."""
+    """StudyError for a key of `devices` that is no kind of device, cpu or cuda."""
     if device not in KINDS:
         raise StudyError(f"'{device}' is no kind of device: expected {' or '.join(KINDS)}")
 

@@ -156,7 +156,7 @@ def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) ->
 
 def mean_and_ends(readings: Sequence[Reading]) -> tuple[float, float, float]:
     """(mean value of readings, lowest and highest end of their intervals); for a reading without an
-    interval its extreme samples, or its value, are the ends."""
+    interval, its samples and its value count as ends."""
     found = [end for r in readings for end in r.interval or (*r.samples, r.value)]
     return statistics.fmean(r.value for r in readings), min(found), max(found)
 

@@ -62,8 +62,9 @@ class Manner:
 
     @property
     def options(self) -> dict[str, Any]:
-        """A dict of the energy options that replace the study's own: field of a request -> value;
-        an option that the user leaves to the study is absent."""
+        """A dict of the energy options that replace the study's own: field of a request -> value.
+        `energy` is False if energy is not measured, as by default on a GPU, else absent; window and
+        trials are absent unless the user gives them."""
         asked = {
             "energy": None if self.with_energy else False,
             "energy_window_s": self.energy_window_s,

@@ -53,8 +53,8 @@ class TrainingStudy:
         holds all networks, measured with these options. `tell` is not used: other studies need it.
 
         Raises:
-            StudyError: an option that a comparison of networks does not have, or energy options out
-                of range.
+            StudyError: an option that a comparison of networks does not have, energy options out of
+                range, or a plan without this kind of device.
         """
         from profiler.host.device import device_name
         from profiler.records.store import append, read
@@ -145,7 +145,8 @@ class Compared:
         )
 
     def place_of(self, value: float) -> str:
-        """Words on whether a ratio lies below, inside or above the measured confidence interval."""
+        """Words on whether a ratio lies below, inside or above the measured confidence interval, or
+        "not compared" without one."""
         low, high = self.verdict.ci_low, self.verdict.ci_high
         if low is None or high is None:
             return "not compared"
@@ -163,7 +164,8 @@ class Compared:
 
 @cache
 def step_operations(name: str, convention: tuple[str, ...], batch: int) -> int:
-    """Operations of a training step of a network, without the optimiser's."""
+    """The operations of a training step of a network on a batch of `batch` sequences, without the
+    optimiser's, by the counting options `convention`."""
     return model(name).count("training-step", ",".join(convention)).at(b=batch).total
 
 
@@ -271,7 +273,8 @@ def costs(found: Mapping[str, Measurement]) -> Table:
 
 
 def left_out(plan: TrainingPlan, found: Mapping[str, Measurement]) -> list[str]:
-    """Sentences on how the measured steps differ from the printed trainings."""
+    """Sentences on how the measured steps differ from the printed trainings: number of steps, size
+    of the batch, and what the plan says besides."""
     record = next(iter(found.values()))
     b, steps = record.sizes["b"], record.counts["network"]["steps"]
     instead = f"in place of {plan.iterations:,} iterations"
