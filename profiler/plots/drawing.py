@@ -88,7 +88,8 @@ Draw = Callable[["Axes", Panel, "Look"], None]
 
 
 class Look:
-    """The colour, marker, line and hatch of each name, the same in every panel."""
+    """The colour, marker, line and hatch of each name, the same in every panel; they follow from
+    the place of the name in `names`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.place = {name: k for k, name in enumerate(names)}
@@ -341,7 +342,8 @@ def _bar_look(bar: Bar) -> dict[str, Any]:
 
 
 def _scale(axes: Axes, of: str, axis: Axis) -> None:
-    """Make an axis logarithmic, with its ticks: sizes at powers of two, values with units."""
+    """Make the axis `of` ("x" or "y") logarithmic, with the ticks of `axis`: sizes at the ticks
+    that have room, other values at powers of ten (in a narrow range also at 2 and 5) with units."""
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     scale = axes.set_xscale if of == "x" else axes.set_yscale
@@ -373,7 +375,8 @@ def _formatter(axis: Axis) -> Any:
 
 
 def _thinned(ticks: Sequence[float], gap: float) -> list[float]:
-    """The ticks from the first on whose decimal logarithms are at least `gap` apart."""
+    """The first of the ticks, and each later tick whose decimal logarithm is at least `gap` above
+    that of the tick kept before."""
     kept: list[float] = []
     for tick in ticks:
         if not kept or log10(tick / kept[-1]) >= gap:

@@ -70,10 +70,12 @@ class PlotSelection:
 
     @cached_property
     def _phases(self) -> set[str]:
+        """The chosen phases by the names that records have, for aliases too (decode: inference)."""
         return {phase_name(name) for name in self.phases}
 
     @cached_property
     def _dtypes(self) -> set[str]:
+        """The chosen element types by their short names (float32: fp32)."""
         return {dtype_name(name) for name in self.dtypes}
 
     def _named(self, record: Measurement) -> bool:
@@ -156,7 +158,7 @@ def _lines(
 
 
 def _ends(value: MeasuredValue) -> tuple[float, float]:
-    """The interval of a value; the value twice if there is none."""
+    """The (low, high) of a value's interval; without an interval, the value as both."""
     bare = value.cut.startswith(NO_INTERVAL)
     return (value.value, value.value) if bare else (value.low, value.high)
 

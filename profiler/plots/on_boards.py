@@ -192,7 +192,8 @@ def _floors(
 
 
 def floor_panel(title: str, found: Mapping[str, float], whole: float | None, name: str) -> Panel:
-    """The floors of a call's time in seconds, the longest last, and the rest up to its time."""
+    """The panel of a call's floors `found` (limit -> seconds), the longest last; with the call's
+    time `whole`, also of the rest above the longest floor and of the time, called `name`."""
     return Panel(title, Axis("time", "s"), bars=tuple(_floor_bars(found, whole, name)))
 
 

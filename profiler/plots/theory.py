@@ -143,7 +143,7 @@ def _parts(
 
 
 def title_of(phase: str, fixed: Mapping[str, int], said: Sequence[str]) -> str:
-    """The phase, the sizes and further words."""
+    """A panel's title: the phase, the sizes `fixed` and the further words `said`, with commas."""
     return ", ".join(filter(None, (PHASES[phase], sizes_words(fixed), *said)))
 
 
@@ -156,7 +156,7 @@ def size_axis(letter: str, mixers: tuple[Mixer, ...], ticks: Iterable[float]) ->
 
 
 def figure_axis(figure: Figure) -> Axis:
-    """The axis of a figure, with its unit."""
+    """The axis of a derived figure (total, traffic, ...): its title, and the unit of `UNITS`."""
     lead = figure.title.lower()
     unit, named, _ = UNITS.get(figure.unit, ("", figure.unit, 1.0))
     return Axis(f"{lead} ({named})" if named else lead, unit)
