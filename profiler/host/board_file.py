@@ -65,8 +65,8 @@ calls are timed, so that all are rates of one machine."""
 
 @dataclass(eq=False)
 class Within:
-    """The meter of calls that ends after a number of seconds since it was made. A call's time is
-    the least of all samples: other programs that take turns only lengthen samples."""
+    """A meter of calls, made with a budget of `seconds` that begins at once. A call's time is the
+    least of all samples: other programs that take turns only lengthen samples."""
 
     seconds: float
     meter: Callable[..., Measured] = latency
@@ -83,8 +83,8 @@ class Within:
         meter: Callable[..., Measured] | None = None,
         **_: Any,
     ) -> Measured:
-        """The least duration of a call in seconds, sampled for a share of the seconds given by
-        `meter` (default: the meter of all calls); Unavailable once these have passed."""
+        """The least duration of a call in seconds, sampled by `meter` (None: the meter of all
+        calls) for one of `CALLS` shares of the budget; Unavailable with less than a share left."""
         share = self.seconds / CALLS
         if self.clock() > self._begun + self.seconds - share:
             return Unavailable(f"the {self.seconds:g} seconds had passed: give more by --seconds")

@@ -69,8 +69,8 @@ def stopped(started: subprocess.Popen[str]) -> str:
 
 
 def last_line(done: ChildExit) -> str:
-    """The last line of a process's output that reports an error, or else its last line; without
-    paths, and with the exit status."""
+    """The last line of a process's output that reports an error, or else its last line; of a path
+    the last part alone (`pathless`), and with the exit status."""
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
     said = (errors or lines or ["it said nothing"])[-1]

@@ -71,8 +71,8 @@ def kind_of_device(name: str) -> torch.device:
 
 
 def device_name(name: str | None) -> str:
-    """Check and complete the name of a device: by default the GPU where there is one, else cpu;
-    MeasureError if the device is not present."""
+    """Check the name of a device, and return it as torch writes it; for None the GPU where there is
+    one, else cpu. MeasureError if the device is not present, or neither a CPU nor a CUDA device."""
     if name is None:
         return default_device()
     place = kind_of_device(name)

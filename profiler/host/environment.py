@@ -62,7 +62,8 @@ def environment(device: str | torch.device = "cpu", host: Host | None = None) ->
 
 
 def current_state(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
-    """The current `state` of host and board; unknown facts are absent."""
+    """The current `state` of host and board, as `environment` has it; unknown facts are absent,
+    without a reason."""
     reasons: dict[str, str] = {}
     return host_state(host or Host(), reasons) | board_facts(torch.device(device), reasons)[1]
 
@@ -112,7 +113,8 @@ def torch_settings() -> dict[str, Any]:
 
 
 def revision(reasons: dict[str, str]) -> dict[str, str]:
-    """The commit of this code, looked up once per process, or a reason."""
+    """{"revision": the commit of this code, looked up once per process}; {} if it is unknown, and
+    `reasons` receives why."""
     found, reason = _own_revision()
     reasons |= {"revision": reason} if reason else {}
     return {} if found is None else {"revision": found}
@@ -172,8 +174,9 @@ def board_facts(
 
 
 def cuda_facts(place: torch.device, reasons: dict[str, str]) -> dict[str, Any]:
-    """A dict with the name, compute capability, multiprocessors, memory and L2 size that torch
-    reports; `reasons` receives a sentence for each missing fact."""
+    """A dict with the name, compute capability, multiprocessors, memory and L2 size (bytes) that
+    torch reports; `reasons` receives a sentence on a missing L2 size, or one (`cuda_device`) for
+    all facts if torch finds no GPU."""
     if not torch.cuda.is_available():
         reasons["cuda_device"] = "torch finds no NVIDIA GPU"
         return {}

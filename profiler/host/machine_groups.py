@@ -31,6 +31,7 @@ class Group:
 
     @cached_property
     def _flat(self) -> dict[str, Any]:
+        """The facts by their dotted names, `gpu.driver`."""
         return flat(self.facts)
 
     def readings(self, name: str) -> list[Reading]:
@@ -38,8 +39,8 @@ class Group:
         return readings_of(self.records, name)
 
     def states(self, name: str, when: str = "state") -> list[float]:
-        """The recorded numbers of a fact that varies, `when` the records were written ("state") or
-        before their measurement ("state_before")."""
+        """The numbers that records state of the varying fact `name`. `when`: "state", as a record
+        was written, or "state_before", before its measurement."""
         seen = [record.environment.get(when) or {} for record in self.records]
         found = [state.get(name) for state in seen]
         return [value for value in found if isinstance(value, int | float)]

@@ -163,7 +163,7 @@ def runs(group: Group) -> Iterator[str]:
 
 
 def seeds(group: Group) -> str:
-    """The recorded seeds."""
+    """The recorded seeds, sorted, as text: `0, 1`; "" if no record has one."""
     found = {record.counts["seed"] for record in group.records if "seed" in record.counts}
     return ", ".join(map(str, sorted(found)))
 
@@ -187,7 +187,7 @@ def quiet(group: Group, name: str) -> list[Reading]:
 
 
 def latencies(group: Group) -> list[Reading]:
-    """All readings of a call's duration."""
+    """All readings of a call's duration: with warm and cold caches, and of graph replays."""
     return [reading for name in LATENCIES for reading in group.readings(name)]
 
 
@@ -358,8 +358,8 @@ PROGRAMS = {
 
 
 def software(group: Group) -> Iterator[str]:
-    """Yield sentences on versions, and the settings and variables that affect speed or precision;
-    "" in place of a sentence whose fact is unknown."""
+    """Yield two sentences: on versions; and on the settings and environment variables that affect
+    speed or precision. An unknown version is left out, a sentence without a fact is ""."""
     versions = [f"{name} {group.fact(each)}" for each, name in PROGRAMS.items() if group.fact(each)]
     versions += [said("revision {}", group.fact("revision"))]
     yield said("Software: {}.", comma_list(versions) + said(" on {}", group.fact("platform")))
@@ -414,7 +414,7 @@ def fact(
 
 
 def comma_list(known: Iterable[str | None]) -> str:
-    """The known facts, separated by commas."""
+    """The known facts, separated by commas; None and "" are left out."""
     return ", ".join(text for text in known if text)
 
 
@@ -430,7 +430,7 @@ def ends(values: Sequence[Any], words: Callable[[Any], str]) -> str:
 
 
 def plural(number: int, noun: str, several: str = "") -> str:
-    """`1 run`, `2 runs`."""
+    """`1 run`, `2 runs`; `several` is the plural of a noun that does not just add an s."""
     return f"{number} {noun if number == 1 else several or noun + 's'}"
 
 

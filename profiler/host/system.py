@@ -41,7 +41,8 @@ SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 @dataclass(frozen=True)
 class Host:
     """The sources of facts about a machine: files under `root`, environment variables, and what
-    psutil says of load, cores (a core's hardware threads count each, or as one) and memory."""
+    psutil says of load, cores (`cores` counts hardware threads, `physical` cores, `usable` the
+    hardware threads that this process may use) and memory in bytes."""
 
     root: Path = Path("/")
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -129,7 +130,7 @@ def known_facts(
 
 
 def cpu_model(host: Host) -> str | None:
-    """The name of the processor; None if unknown."""
+    """The name of the processor, as /proc/cpuinfo or else Python tells it; None if unknown."""
     for line in (host.text("proc/cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
@@ -258,7 +259,8 @@ def speed_variables(host: Host) -> dict[str, str]:
 
 
 def pathless(value: str) -> str:
-    """A text in which each path with folders is replaced by its last part.
+    """A text in which each path that begins with /, ~, . or .. and a slash, also within quotation
+    marks or brackets, is replaced by its last part; `lib/a.so`, which does not, stays.
 
     >>> pathless("/vendor/lib/libjemalloc.so.2:other"), pathless("max_split_size_mb:64")
     ('libjemalloc.so.2:other', 'max_split_size_mb:64')
@@ -267,4 +269,5 @@ def pathless(value: str) -> str:
 
 
 def _last_part(found: re.Match[str]) -> str:
+    """The last name of a path that was found; "(a folder)" for a path of slashes alone."""
     return found[0].rstrip("/").rpartition("/")[2] or "(a folder)"
