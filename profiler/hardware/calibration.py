@@ -109,7 +109,8 @@ class Calibration(Record, frozen=True):
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """The counts of one kernel: instructions, DRAM bytes, opcodes; None if not read."""
+    """The counts of one calibration kernel: instructions by counter (`executed`), DRAM bytes
+    (`moved`), instructions by opcode; None if not read."""
 
     executed: Mapping[str, int] | None
     moved: Mapping[str, int] | None

@@ -47,14 +47,15 @@ def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]
 
 
 def product_kernel(device: torch.device, kind: torch.dtype) -> Call:
-    """The product of two random matrices of shape (`SIDE`, `SIDE`)."""
+    """Return a call that multiplies two random matrices of shape (`SIDE`, `SIDE`)."""
     a, b = (torch.randn(SIDE, SIDE, device=device).to(kind) for _ in range(2))
     out = torch.empty_like(a)
     return lambda: torch.mm(a, b, out=out)
 
 
 def copy_kernel(device: torch.device) -> Call:
-    """A pass that reads and writes `COPIED` bytes: a negation, as torch may copy by memcpy."""
+    """Return a call that reads `COPIED` bytes and writes as many: a negation, as torch may execute
+    a copy by memcpy, which is no kernel."""
     source = torch.randn(COPIED // 4, device=device)
     target = torch.empty_like(source)
     return lambda: torch.neg(source, out=target)

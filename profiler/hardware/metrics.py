@@ -80,7 +80,8 @@ HOPPER: Mapping[str, tuple[str, ...]] = {**AMPERE, "fp16": ("src_fp16",)}
 
 
 def halves_alone(name: str) -> Mapping[str, tuple[str, ...]]:
-    """The tensor core totals of a chip before Ampere, whose tensor cores take fp16 only."""
+    """Number type -> tensor core totals of a chip before Ampere, whose tensor cores take fp16 only:
+    the total `name` for fp16, none for other types."""
     return {"bf16": (), "fp16": (name,), "fp32": (), "fp64": ()}
 
 

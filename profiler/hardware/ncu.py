@@ -26,25 +26,17 @@ from profiler.host.children import ChildExit, last_line, run_child
 from profiler.host.system import NO_CONTAINER, Host, container
 
 NCU = "ncu"
-
-
 LIMIT_S = 600.0
 """Seconds after which ncu and all its child processes are killed."""
-
-
 VERSION_S = 30.0
 """Seconds after which `ncu --version` is killed."""
-
-
 RANGE = "costmodel"
 """The NVTX range in which kernels are counted. A start/end range covers all threads; a push/pop
 range would miss the backward pass, whose kernels another thread launches."""
-
-
 CHILD = "profiler.hardware.child"
-
-
+"""The module that the process under ncu runs."""
 LOG = "ncu.csv"
+"""The file that ncu writes its report to."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,7 @@ class Ran:
     command: str
 
     def within(self, name: str) -> Ran:
-        """The kernels that were launched in one NVTX range."""
+        """This run with only the kernels that were launched in the NVTX range `name`."""
         word = re.compile(rf"\b{re.escape(name)}\b")
         return replace(self, kernels=tuple(k for k in self.kernels if word.search(k.ranges)))
 
@@ -192,11 +184,7 @@ HOST_OPTION = (
     "on the host: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and "
     "reload the driver"
 )
-
-
 INSTALL = "install Nsight Compute, whose command is ncu, and put it on PATH"
-
-
 UPDATE = "update Nsight Compute (ncu) to one as new as the driver"
 
 
@@ -260,8 +248,7 @@ take a minute under ncu."""
 
 
 METRIC = "smsp__inst_executed.sum"
-
-
+"""The performance counter that the test reads: executed instructions."""
 ONE_KERNEL = "import torch; torch.ones(8, device={device!r}).add_(1); torch.cuda.synchronize()"
 
 

@@ -18,16 +18,10 @@ from profiler.records.schema import Record
 
 COLD, IN_SEQUENCE = "cold", "in_sequence"
 """States of the caches before a kernel: emptied, or as the kernels before it left them."""
-
-
 COUNTERS, OPCODES_READ, EXECUTED = "counters", "opcodes", "executed"
 """Names of runs of ncu, and of parts of the counts that may be missing."""
-
-
 Launch = tuple[str, str, str]
 """(name, grid, block) of a kernel."""
-
-
 MOVED = {COLD: "dram_bytes_cold", IN_SEQUENCE: "dram_bytes_in_sequence"}
 """State of the caches -> the name of the reading of DRAM bytes."""
 

@@ -72,7 +72,8 @@ def whole_tiles(extent: int, tile: int) -> int:
 
 
 def padding(products: Iterable[Product], tiles: Iterable[Tile]) -> int:
-    """Multiplications beyond the edges of the matrices; one tile per product."""
+    """The multiplications beyond the edges of the matrices, summed over products, the k-th of which
+    is computed in the k-th of `tiles`; ValueError if their numbers differ."""
     return sum(
         product.padded(tile).multiplications - product.multiplications
         for product, tile in zip(products, tiles, strict=True)
