@@ -47,9 +47,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def called(*args: P.args, **named: P.kwargs) -> T:
-        """Check the kinds of the arguments that are given, and call the function. WrongKind for one
-        of another kind, and for a call that the parameters do not allow."""
-        for parameter, kinds, several in _kinds(function):  # several: a list of these is expected
+        """Check the types of the arguments that are given, and call the function. WrongKind for an
+        argument of another type, and for a call that the function's parameters do not allow."""
+        for parameter, kinds, several in _kinds(function):  # several: a list of `kinds` is expected
             value: Any = MISSING
             if parameter in named:
                 value = named[parameter]
@@ -80,9 +80,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 @cache
 def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], bool], ...]:
     """The parameters of a decorated function whose type each call checks, as (name, accepted
-    classes, whether a list of these is expected): ("aliases", (str,), True). These are the
-    parameters annotated with a class that has a word for messages in `WORDS`, a union of such
-    classes, or a `Sequence` of one."""
+    classes, whether a list of them is expected): ("aliases", (str,), True). Checked are parameters
+    annotated with a class that has a word for messages in `WORDS`, a union of such classes, or a
+    `Sequence` of one."""
     found = []
     for name, hint in get_type_hints(function).items():
         several = get_origin(hint) is Sequence

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
-    """The entries of a buffer whose values the author gives (a function or a table), at sizes:
-    int64 if they are positions, else float64.
+    """The entries, at these sizes, of a buffer whose values the author gives (a function or a
+    table): int64 if the entries are positions, else float64.
 
     Raises:
         EquationError: a table of another shape, an entry that is no number or that the author's
@@ -100,7 +100,8 @@ def expected(below: Any) -> str:
 
 
 def is_number(entry: Any, *, whole: bool) -> bool:
-    """Whether an entry is a finite real number; if `whole`, a whole number that int64 holds.
+    """Whether an entry is a finite real number; if `whole`, one that is also a whole number and,
+    rounded to float64, lies between -2^63 and 2^63, both excluded.
 
     >>> is_number(1.5, whole=False), is_number(1.5, whole=True), is_number("1", whole=False)
     (True, False, False)
@@ -113,9 +114,9 @@ def is_number(entry: Any, *, whole: bool) -> bool:
 
 
 def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
-    """The largest position that each entry of an index array may hold, in an array of the same
-    shape: the value of `below`, which may depend on the entry's place ([1, 2, 3] for below=lambda
-    i: i)."""
+    """The largest position that each entry of an array of positions may hold, in an array of the
+    same shape: the value of `below`, which may depend on the entry's place ([1, 2, 3] for
+    below=lambda i: i). A value below 1 allows no position."""
     import numpy as np
 
     assert array.below is not None

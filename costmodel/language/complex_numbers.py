@@ -38,7 +38,7 @@ class Complex:
 
     @property
     def squared(self) -> Node:
-        """The squared absolute value: 2 multiplications and an addition."""
+        """The squared absolute value: 2 multiplications and an addition. Errors as for `z * z`."""
         one, two = _parts_read_twice(self)
         return one * one + two * two
 
@@ -67,9 +67,9 @@ class Complex:
 
 
 def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
-    """(real part, imaginary part) of a factor of a complex product, after the check that neither
-    part is an expression: a product reads each part twice. EquationError if a part is an
-    expression, which would be computed twice."""
+    """(real part, imaginary part) of a factor of a complex product, which reads each part twice.
+    EquationError if a part is an expression that costs something, which would be computed twice; an
+    entry, a constant or the negative of one is free."""
     for part in (number.real, number.imag):
         if not part.is_free:
             raise EquationError(
@@ -88,7 +88,8 @@ def _check_complex(array: Array, value: object) -> None:
 
 @dataclass(frozen=True)
 class ComplexArray:
-    """A complex array within a real array, the two parts on `axis` (by default the last)."""
+    """A complex array within a real array: `axis` (by default the last) has the real part at 1,
+    the imaginary part at 2. Indexed and defined by the positions on the other axes."""
 
     array: Array
     axis: int = -1
@@ -126,14 +127,13 @@ class ComplexPair:
 
 @checked
 def complex_(array: Array, axis: int = -1) -> ComplexArray:
-    """A complex array stored in one real array, whose `axis` has extent 2 for the two parts."""
+    """A complex array stored in one real array: `axis` has the real part at 1, imaginary at 2."""
     return ComplexArray(array, axis)
 
 
 @checked
 def complex_pair(real: Array, imag: Array) -> ComplexPair:
-    """A complex array stored in two real arrays. A recurrence needs this form: its longest path
-    then has a formula."""
+    """A complex array stored in two real arrays of one shape."""
     return ComplexPair(real, imag)
 
 
@@ -145,8 +145,8 @@ def complex_sum(body: Complex, over: Any) -> Complex:
 
 @checked
 def polar(radius: Node, angle: Node) -> Complex:
-    """The complex number with this absolute value and angle, counted as a cosine, a sine and 2
-    multiplications. e**z has the absolute value exp(z.real) and the angle z.imag.
+    """The complex number with the absolute value `radius` and the `angle` in radians, counted as a
+    cosine, a sine and 2 multiplications. e**z has the radius exp(z.real) and the angle z.imag.
 
     Raises:
         EquationError: the radius or the angle is an expression, which would be computed twice.

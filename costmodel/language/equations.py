@@ -93,8 +93,8 @@ class Equation:
     indices: tuple[Index, ...]
     """The free indices of the left side, outer ones first."""
     whole: Array
-    """The array that the author defines, of which this equation may be a step of a composite; in a
-    backward pass the gradient, or the recomputed copy, that this equation is a step of."""
+    """The array to whose definition the equation belongs: `array`, or, if the equation is a step
+    of a composite, the author's array; in a backward pass the gradient or the recomputed copy."""
     place: str = field(default="", compare=False, repr=False)
     """File and line of the author's equation; empty for a derived equation."""
 
@@ -110,8 +110,8 @@ class Equation:
 
     @property
     def written(self) -> object:
-        """A key that is equal for the equations, one per range of a union, of one equation of the
-        author's."""
+        """A key that is equal for all equations that one equation of the author's became: one for
+        each range of a `union`."""
         return self.array, self.positions, self.value
 
     @cached_property
@@ -220,9 +220,9 @@ class System:
 
     @cached_property
     def active(self) -> frozenset[Array]:
-        """The arrays that have a gradient on the way to those asked for: the arrays in `wanted` and
-        all computed from them; without arrays of positions, and without the maximum that a safe
-        softmax subtracts (`SHIFT`), which cancels in the result."""
+        """The arrays whose gradients the gradients of `wanted` need: the arrays in `wanted` and all
+        computed from them; without arrays of positions, and without steps named `SHIFT` (the
+        maximum of scores and sink that a safe softmax with a sink subtracts)."""
         found = frozenset(self.wanted)
         while True:
             more = {
@@ -251,7 +251,7 @@ class System:
 
     @cached_property
     def shared_gradients(self) -> frozenset[Array]:
-        """The gradients that are shared by all sequences of a batch."""
+        """The arrays of a backward pass that exist once for all sequences of a batch."""
         return frozenset(e.array for e, kind in self.backward.items() if kind != SEQUENCE)
 
     def results(self, phase: str) -> frozenset[Array]:
@@ -303,8 +303,8 @@ class Form:
     ) -> Index:
         """Declare an index over lower..upper, both included, or over a `union` of ranges, and
         return it; the same index again for a name and range that an earlier declaration has. With
-        `beside`, another index over a union, both are always in ranges of the same
-        number: in the k-th range of one if and only if in the k-th of the other.
+        `beside`, another index over a union, both run over pairs of ranges: the k-th range of the
+        one goes with the k-th range of the other.
 
         Raises:
             EquationError: a declaration outside of the form's block, a bad name or bound, a
@@ -391,11 +391,11 @@ class Form:
         Args:
             cite: the number of its equation in the source; `latex`: its symbol in LaTeX.
             kernel: the kernel class by which counters of other tools know its sums of products.
-            below: the entries are positions in 1..below, computed by argmax, top_k or sort; as
-                for a buffer, `below` may be a function of the entry's positions.
+            below: the entries are positions in 1..below, computed by argmax, top_k or sort; a
+                function of the entry's positions may give the bound, as for a buffer.
 
         Raises:
-            EquationError: a declaration outside of the form's block, or a bad name or shape.
+            EquationError: a declaration outside of the form's block, a bad or taken name or shape.
         """
         self._require_open(f"array {name}")
         _check_name(name, self.mixer)
@@ -608,7 +608,7 @@ class Mixer:
         return self.own.get(letter) or LETTERS[letter]
 
     def power_of_two(self, extent: Poly) -> None:
-        """Declare that a size, such as h, must be a power of two; questions refuse other sizes.
+        """Declare that a size, such as h, must be a power of two; questions refuse other values.
 
         Raises:
             WrongKind, EquationError: the argument is no size of the mixer.
@@ -624,7 +624,7 @@ class Mixer:
 
     def at_most(self, size: Poly, bound: Poly) -> None:
         """Declare that a size, such as the r channels of a head that turn, may not exceed another
-        one, such as h; questions refuse other sizes.
+        one, such as h; questions refuse larger values.
 
         Raises:
             WrongKind, EquationError: an argument is no size of the mixer.
@@ -687,8 +687,8 @@ class Mixer:
         value: Any = None,
     ) -> Array:
         """Declare an array with a role (input, context, output, parameter or buffer) and return it.
-        EquationError for a name that is bad or taken, a shape without a token axis, or a second
-        output."""
+        EquationError for a name that is bad or taken, an input, context or output without an axis,
+        or a second output."""
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(
@@ -749,12 +749,12 @@ class Mixer:
 
     @checked
     def output(self, name: str, *shape: Any, cite: str = "") -> Array:
-        """Declare the output sequence, whose first axis is the token axis."""
+        """Declare the output sequence, whose first axis is the token axis, and return it."""
         return self._declare(name, "output", shape, cite)
 
     @checked
     def parameter(self, name: str, *shape: Any, latex: str = "") -> Array:
-        """Declare a trainable array."""
+        """Declare a trainable array and return it. `latex`: its symbol in LaTeX."""
         return self._declare(name, "parameter", shape, latex=latex)
 
     @checked
@@ -822,7 +822,7 @@ class Mixer:
 
     @property
     def default_form(self) -> str:
-        """The name of the first form."""
+        """The name of the first form; EquationError if the mixer has no form."""
         if not self.forms:
             raise EquationError(f"{self.name} has no form: write its equations in `with form(...)`")
         return next(iter(self.forms))
@@ -912,7 +912,7 @@ class Mixer:
         return flat
 
     def _refuse_sum(self, extent: Poly) -> None:
-        """Raise EquationError for blocks whose length is a sum, by which no axis is divided."""
+        """Raise EquationError for blocks whose length `extent` is a sum, such as d + 1."""
         if len(extent.terms) > 1:
             raise EquationError(
                 f"blocks of {extent} entries in {self.name} have a sum of sizes as their length: "
@@ -921,7 +921,7 @@ class Mixer:
 
     def _by_numbered_blocks(self, poly: Poly) -> Position:
         """The affine position `poly`: (j-1)*16 + c as Flat(j, c, 16), if c holds an index and is
-        proven to lie in 1..16; any other one unchanged."""
+        proven to lie in 1..16; any other position unchanged."""
         if len(poly.variables) > 1:
             for atom in sorted(filter(is_index, poly.atoms)):
                 extent = poly.coefficient(atom)
@@ -1096,8 +1096,8 @@ def _check_name(name: str, mixer: Mixer) -> None:
 
 def _check_bound(equation: Equation) -> None:
     """Raise EquationError unless every index stands on the left side (is free) or is reduced over,
-    and not both; also for a range of a free index that names an index of no position, for a
-    division by 0, and for a transform or selection that is only a part of the right side."""
+    and not both; also if a free index's range names an index that the left side lacks, for a
+    division by 0, and for a transform, scan, selection or macro over indices in an expression."""
     free = {i.atom for i in equation.indices}
     for index in equation.indices:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):

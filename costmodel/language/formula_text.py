@@ -371,7 +371,7 @@ class _Reader:
         return Name(name)
 
     def unknown(self, name: Any) -> FormulaError:
-        """The error about a name that is no size; in the plain dialect `nl` is advised as n*l."""
+        """The error about a name that is no size; in the plain dialect it proposes n*l for `nl`."""
         if self.names is None and all(letter in LETTERS for letter in name):
             return self.fail(name, f"a product written with *, such as {'*'.join(name)},")
         functions = " ".join(("sum", *FUNCTIONS, WHERE, *(GROWING if self.growing else ())))

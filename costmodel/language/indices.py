@@ -113,7 +113,7 @@ class Index(Written):
 
     @property
     def beside(self) -> str:
-        """The variable of the union to whose ranges the ranges of this index correspond; or ""."""
+        """The variable of the union beside which this index was declared, range by range; or ""."""
         return ""
 
     def substitute(self, values: Mapping[str, Poly]) -> Index:
@@ -193,7 +193,7 @@ class UnionIndex(Index):
 
     def substitute(self, values: Mapping[str, Poly]) -> Index:
         """The index with `values` (atom -> polynomial) substituted in every range; the index that
-        it stands beside is renamed if `values` replaces that. Itself if nothing changes."""
+        it stands beside is renamed if `values` replaces that index. Itself if nothing changes."""
         ranges = tuple(index.substitute(values) for index in self.ranges)
         beside = self.beside
         if beside in values:  # replaced by another index alone

@@ -115,8 +115,8 @@ class Flat(Parts):
 
 @record
 class Gather(Parts):
-    """A gather: the position is the value of an entry of an index array, which is free. With blocks
-    of `extent` positions it is (value-1)*extent + inner."""
+    """A gather: the position is the value of `at`, an entry of an array of positions; to follow it
+    is free. With blocks of `extent` positions it is (value-1)*extent + inner."""
 
     at: Ref
     extent: Poly = Poly.of(1)
@@ -124,11 +124,11 @@ class Gather(Parts):
 
     @property
     def outer(self) -> Gather:
-        """The gather of the block number."""
+        """The gather whose position is the number of the block: the value of `at` alone."""
         return Gather(self.at)
 
     def named(self, value: Poly) -> Position:
-        """The position for a given value of the index entry."""
+        """The position if the entry `at` has this value."""
         return value if self.extent == Poly.of(1) else Flat(value, self.inner, self.extent)
 
 
@@ -198,33 +198,33 @@ class Node(Parts, Written):
 
     @cached_property
     def children(self) -> tuple[Node, ...]:
-        """The direct subexpressions, index entries of gathers included."""
+        """The direct subexpressions, and the entries `at` of gathers."""
         return tuple(_operands([getattr(self, name) for name in self._fields]))
 
     @property
     def binders(self) -> tuple[Index, ...]:
-        """The indices that are bound inside this node."""
+        """The indices that this node itself reduces over, or runs along; () for most kinds."""
         return ()
 
     @cached_property
     def arrays(self) -> frozenset[Array]:
-        """The arrays that are read, index arrays included."""
+        """The arrays that are read, arrays of positions included."""
         return frozenset().union(*(child.arrays for child in self.children))
 
     @property
     def is_free(self) -> bool:
-        """Whether the whole expression costs nothing."""
+        """Whether the node and all nodes inside it cost nothing."""
         return self.free and all(child.is_free for child in self.children)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields that are texts, such as the name of a function."""
+        """The values of the fields that are texts, such as the name of a function."""
         every = (getattr(self, name) for name in self._fields)
         return tuple(field for field in every if isinstance(field, str))
 
     @property
     def parts(self) -> Sequence[Node]:
-        """The node, once for each choice of one range per bound index."""
+        """The node alone; for a `Reduce`, one node for each choice of one range per index."""
         return (self,)
 
     def fold(self, rule: Callable[[Node, Sequence[T]], T]) -> T:
@@ -300,7 +300,7 @@ class Ref(Node):
 
     @cached_property
     def arrays(self) -> frozenset[Array]:
-        """The array, and the index arrays of gathers."""
+        """The array, and the arrays of positions by which it is gathered."""
         return frozenset({self.array}).union(*(child.arrays for child in self.children))
 
 
@@ -377,8 +377,8 @@ class Reduce(Node):
 
     @property
     def scatters(self) -> bool:
-        """Whether it is a scatter: which terms belong to an entry depends on the values of an index
-        array. R terms are added to zeros, by R additions."""
+        """Whether this is a scatter: the values of an array of positions say which terms belong to
+        an entry. R terms are added to zeros, by R additions."""
         return isinstance(self.body, Bracket) and self.body.numbered
 
     @cached_property
@@ -393,9 +393,9 @@ class Reduce(Node):
 class Bracket(Node):
     """Iverson's bracket: `body` where `left relation right` holds, `otherwise` elsewhere.
 
-    Whether it holds is known from the forward pass, so the choice is free, like a mask; both values
-    are computed. Without `otherwise` it is empty elsewhere, like a sum over no term: adding it or
-    multiplying by it costs nothing.
+    Whether the relation holds is known from the forward pass, so the choice is free, like a mask;
+    both values are computed. Without `otherwise` the bracket is empty elsewhere, like a sum over no
+    term: adding it or multiplying by it costs nothing.
     """
 
     body: Node
@@ -409,14 +409,14 @@ class Bracket(Node):
 
     @property
     def numbered(self) -> bool:
-        """Whether it holds at the entry that an index array selects."""
+        """Whether the relation holds at the place that an entry of an array of positions names."""
         at = self.right
         return not self.first and isinstance(at, Ref) and at.array.below is not None
 
     @property
     def named(self) -> frozenset[str]:
-        """The variables of the selected entry, in this bracket and in those inside it: {"@i"} where
-        the row i is the one that an entry of an index array selects."""
+        """The variables of `left`, in this bracket and in those directly inside it: {"@i"} for a
+        bracket that holds where i equals an entry of an array of positions."""
         own = frozenset(v for p in polys_of(self.left) for v in p.variables)
         match self.body:
             case Bracket() as inside:
@@ -469,7 +469,7 @@ class Along(Node):
 
     @property
     def work(self) -> dict[str, Poly]:
-        """Class -> the number of operations of the algorithm on one row of entries."""
+        """Class, such as "mul" -> the number of operations of the algorithm on one row."""
         raise NotImplementedError
 
     @property
@@ -526,7 +526,7 @@ class Scan(Along):
 
     @property
     def combinations(self) -> Poly:
-        """How many pairs of spans are combined, for N rows with L = ceil(log2 N) and P = 2^L."""
+        """How many pairs of spans are combined for N = `length` rows, as `SCANS` says."""
         stages = call("ceil_log2", self.length)
         padded = call("pow2", stages)
         if self.kind == BRENT_KUNG:
@@ -535,7 +535,7 @@ class Scan(Along):
 
     @property
     def work(self) -> dict[str, Poly]:
-        """One product and one sum of rows per combination, beside the product of decays."""
+        """One product and one sum for each combination; the product of decays is counted apart."""
         return {"mul": self.combinations, "add": self.combinations}
 
     @property
@@ -586,7 +586,7 @@ class Select(Node):
 
     @property
     def sorts(self) -> bool:
-        """Whether it gives all positions, in ascending order of the entries."""
+        """Whether the selection gives all positions, in ascending order of the entries."""
         return self.kind in ("sort", MERGE_SORT)
 
     @property
@@ -679,7 +679,7 @@ MASKED = "masked"
 """The step of a softmax that adds a mask to the scores, under `mask=add`."""
 
 SHIFT = "shift"
-"""The step of a composite that cancels in its result: it gets no gradient."""
+"""The step of a softmax with a sink that `safe-softmax` subtracts: it gets no gradient."""
 
 
 @dataclass(frozen=True)
@@ -723,8 +723,8 @@ class Array(Written):
     kernel: str = "contraction"
     """The kernel class for peers' counts of the reductions over products in its equation."""
     below: Poly | None = None
-    """For an index array: entries are integers in 1..below, which may depend on the axes of the
-    array, as rows up to the own row do. None for real numbers."""
+    """For an array of positions: entries are integers in 1..below, a bound that may depend on the
+    entry's own positions, `#0` on the first axis. None for an array of real numbers."""
     origin: Origin | None = field(default=None, repr=False)
     """The array for which this array was made, and how; None for declared arrays."""
     rows: tuple[int, Poly] | None = None
@@ -753,22 +753,22 @@ class Array(Written):
 
     @property
     def made_for(self) -> tuple[Array, ...]:
-        """The array for which this array was made, the array for which that was made, ..."""
+        """The array for which this array was made, and so on; () for a declared array."""
         of = self.origin.of if self.origin else None
         return () if of is None else (of, *of.made_for)
 
     @property
     def step(self) -> str:
-        """The step from the declared array to this array, such as `exp` of a softmax."""
+        """The steps from the declared array to this array, such as `exp` of a softmax, or ""."""
         made = self.origin
         return ".".join(part for part in (made.of.step, made.step) if part) if made else ""
 
     def last(self, positions: Sequence[Position]) -> Poly:
-        """The largest position that the entry of an index array at `positions` may hold, a
+        """The largest position that the entry at `positions` of an array of positions may hold, a
         polynomial: for below=lambda i: i and the position t, t.
 
         Raises:
-            Unsupported: it depends on a position that is gathered itself.
+            Unsupported: the bound depends on a position that is gathered itself.
         """
         assert self.below is not None
         axes = {axis_atom(k): p for k, p in enumerate(positions)}
@@ -869,7 +869,7 @@ def _walk(
 
 
 def refs(expression: Node) -> Iterator[tuple[Ref, tuple[Index, ...]]]:
-    """Every reference with the enclosing bound indices; no other kind of node names an array."""
+    """Yield (array entry, indices of the reductions around it) for each entry in an expression."""
     return ((found, over) for found, over in walk(expression) if isinstance(found, Ref))
 
 
@@ -900,7 +900,7 @@ def with_entries(expression: Node, others: Mapping[Ref, Ref]) -> Node:
 
 
 def with_refs(expression: Node, change: Callable[[Ref], Node]) -> Node:
-    """The expression with every reference changed, those inside of gathers first."""
+    """The expression with `change(entry)` for every array entry, those inside of gathers first."""
 
     def changed(found: Node) -> Node:
         match found:

@@ -71,7 +71,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Notation:
-    """LaTeX or plain text; `names` are the symbols of sizes in LaTeX."""
+    """How equations are printed: in LaTeX, by `names` (size -> symbol), or in plain text."""
 
     latex: bool
     names: Names
@@ -196,9 +196,8 @@ NAMED: Mapping[float, tuple[str, str]] = {
 
 
 def _constant(notation: Notation, node: Constant) -> Piece:
-    """The text of a constant: a polynomial in sizes to the power half_power/2 (so its square root
-    for 1, one over the root for -1), or the value of an index expression; with how tightly it
-    binds."""
+    """The text and precedence of a constant: a polynomial in sizes to the power half_power/2 (its
+    square root for 1, one over the root for -1), or the value of an index expression, such as i."""
     if node.base.variables:
         return Piece(notation.position(node.base), ATOM if len(node.base.terms) == 1 else SUM)
     number = node.base.terms.get((), 0) if len(node.base.terms) == 1 else 0

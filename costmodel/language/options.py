@@ -262,7 +262,7 @@ def defined(module: ModuleType) -> dict[str, Mixer]:
 
 
 def is_called(mixer: Mixer, base: str) -> bool:
-    """Whether a name without options and sizes is a mixer's, an alias, or that of a variant."""
+    """Whether `base` is the mixer's name, an alias, or the name of a variant, such as gqa."""
     return base in (mixer.name, *mixer.aliases, *mixer.variants)
 
 

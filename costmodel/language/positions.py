@@ -43,7 +43,7 @@ def factors_of_indices(poly: Poly) -> Sequence[tuple[str, Poly]]:
 
 
 def in_block(part: Node) -> tuple[Ref, Poly, Poly] | None:
-    """(P, B, e) for an expression (P - 1)*B + e with an array entry P; None for any other."""
+    """(P, B, e) for an expression (P - 1)*B + e with an array entry P; else, or if B is 1, None."""
     entry, extent, rest = _linear(part) or (None, Poly(), Poly())
     return None if entry is None or extent == 1 else (entry, extent, rest + extent)
 

@@ -42,13 +42,13 @@ def indices_in(over: Any) -> tuple[Index, ...]:
 
 @checked
 def sum_(body: Any, over: Any) -> Node:
-    """The sum of `body` over one index or a tuple of indices."""
+    """The sum of `body` over one index or a tuple of indices, 0 for empty ranges."""
     return Reduce("sum", node(body), indices_in(over))
 
 
 @checked
 def max_over(body: Any, over: Any) -> Node:
-    """The maximum of `body` over one index or a tuple of indices."""
+    """The maximum of `body` over one index or a tuple of indices, of one entry at least."""
     return Reduce("max", node(body), indices_in(over))
 
 

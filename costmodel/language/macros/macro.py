@@ -76,7 +76,7 @@ class Parts:
         return places
 
     def array(self, suffix: str, places: Sequence[Place]) -> Ref:
-        """An entry of a new intermediate array with these axes, named after the equation's own."""
+        """An entry of a new array with these axes, named `A.exp` for suffix `exp` and array A."""
         shape = tuple(extent for _, extent in places)
         array = part_of(self.equation, suffix, shape)
         return Ref(array, tuple(position for position, _ in places))
@@ -185,7 +185,7 @@ def length_of(name: str, index: Index) -> Poly:
     message.
 
     Raises:
-        EquationError: it differs from row to row, or the index runs over several ranges.
+        EquationError: the number names an index, or the index has several ranges or bounds.
     """
     if len(index.pieces) == 1 and len(index.lower) == len(index.upper) == 1:
         length = index.upper[0] - index.lower[0] + 1

@@ -31,7 +31,7 @@ from costmodel.symbolic.polynomial import Poly
 
 @checked
 def scaled(body: Node, by: Poly) -> Node:
-    """`body / sqrt(by)`: one division each unless a `scale=` rewrite says otherwise."""
+    """`body / sqrt(by)`: one division an entry unless a `scale=` rewrite says otherwise."""
     return Composite("scaled", node(body), by=Poly.of(by))
 
 
