@@ -46,7 +46,7 @@ def _same(one: str, two: str) -> bool:
 
 
 def same_words(some: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether two texts consist of the same words in any order, with any endings.
+    """Whether two lists have the same words in any order; of long words `STEM` letters count.
 
     >>> same_words(["attention", "restricted"], ["restricted", "attention"])
     True

@@ -138,8 +138,8 @@ class OrderClaim(Related):
         where = f"where {conditions_words(guards)}" if guards else ""
         growing = (f"{letter} growing as {text}" for letter, text in self.growing.items())
         case = join_notes(where, *growing, *self._multipliers(answer))
-        # `found`: while all sizes grow; `reading`: while those that the claim leaves out keep one
-        # value or grow as a named one, which `fixed` says ("" if the claim names all)
+        # `found`: while all sizes grow; `reading`: while the sizes that the claim leaves out keep
+        # one value or grow as a named size, which `fixed` says ("" if the claim names all sizes)
         found = GrowthComparison(derived, claimed, sizes)
         reading, fixed = found.as_named(), _reading_words(found)
         if self.relation:
@@ -210,7 +210,7 @@ def _while_growing(sizes: Assumptions, grown: Mapping[str, Growth]) -> Assumptio
 
 @dataclass(frozen=True)
 class GrowthComparison:
-    """The leading growths of a derived count and of a printed O(...)."""
+    """The leading growths of a derived count and of a printed O(...), for `sizes` that grow."""
 
     derived: Sequence[Growth]
     claimed: Sequence[Growth]
@@ -285,8 +285,8 @@ class GrowthComparison:
 
     def differing_growths(self) -> str:
         """The leading terms that only the derived count or only the claim has, as a phrase `the
-        derived l**2 grows faster than the claim; ...`: those while the sizes `fixed` keep one
-        value; if none differ there, those while all sizes grow."""
+        derived l**2 grows faster than the claim; ...`: the terms while the sizes `fixed` keep one
+        value; if none differ there, the terms while all sizes grow."""
         for sizes in (self.sizes.with_fixed(self.fixed), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
@@ -399,8 +399,8 @@ def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
 
 def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
     """The leading terms, without coefficients, of the formula in a syntax tree; a number, 0 too,
-    gives 1. `sizes`: what is assumed of sizes that grow, such as d/n >= 1. Raises NoGrowth: a
-    difference, an exponent that names sizes, or a sum over an index."""
+    gives 1. `sizes`: what is assumed of sizes that grow, such as d/n >= 1. Raises NoGrowth: an
+    exponent that names sizes; of roots or logarithms, a difference, or a sum over an index."""
     plain = _as_poly(node)
     if plain is not None:
         return growths(plain, sizes) or (ONE,)

@@ -55,11 +55,11 @@ class Claim(ABC):
 
     kind: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
-    """The keys that a claim of the kind cannot be checked without."""
+    """The keys that the check of a claim of this kind needs."""
     one_sided: ClassVar[bool] = False
     """Whether the claim is about one mixer, of which other forms and options may be meant."""
     counted: ClassVar[bool] = True
-    """Whether the claim may be true as counted otherwise."""
+    """Whether other interpretations, such as another convention, are tried if the claim fails."""
 
     id: str
     source: str
@@ -97,7 +97,7 @@ class Claim(ABC):
 
     @property
     def formulas(self) -> Sequence[Formula]:
-        """The formulas that are claimed to equal the quantity, or to grow as it does."""
+        """The formulas that are claimed to equal the quantity, or to grow as the quantity does."""
         return ()
 
     @property
@@ -129,7 +129,7 @@ class Claim(ABC):
 
     @property
     def subjects(self) -> Sequence[tuple[str, str]]:
-        """The (network, mixer) pairs that the claim compares; "" where it names none."""
+        """The (network, mixer) pairs that the claim compares; "" for what it does not name."""
         return ((self.model, self.mixer),)
 
     @property
@@ -312,8 +312,8 @@ def _check_letters(
 
 
 def _other_phases(known: Sequence[str], own: str) -> tuple[str, ...]:
-    """The other phases in which a claim may be true; phases with gradients are tried only for a
-    claim about such a phase."""
+    """The phases among `known` other than the claim's `own` in which the claim may be true; phases
+    with gradients only for a claim about one of them; () if `known` has one phase alone."""
     others = (p for p in known if own in TRAINING_STEP or p not in TRAINING_STEP)
     return tuple(p for p in others if p != own) if len(known) > 1 else ()
 

@@ -60,8 +60,8 @@ class FormulaClaim(Claim):
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         """Check that the printed formula, and its simplification if the claim prints one, equal the
         derived count at each combination of the claim's sizes and, for sizes that it leaves open,
-        at all values. The finding holds or states the first disagreement. `known`, all claims by
-        id, is not used here."""
+        at all values (without a proof, at the values that `compare_formula` tries). The finding
+        holds or states the first disagreement. `known`, all claims by id, is not used."""
         (answer,) = self.answers(interpretation)
         found = None
         # `self.formulas` is shorter for a claim without a simplification
@@ -314,8 +314,8 @@ class OrderingClaim(RelationClaim):
 
     def _failure(self, left: Answer, right: Answer) -> tuple[Sizes | None, bool]:
         """(sizes, decided): the smallest sizes at which the relation fails, None if none are found;
-        and whether all sizes were decided. They are if only the length is open, l or t; else, also
-        if no size is open, the `SEARCHED` smallest sizes are tried."""
+        and whether all sizes were decided. If only the length is open, l or t, they were; else,
+        also if no size is open, the `SEARCHED` smallest sizes are tried, and they were not."""
         (letter, *others) = [*(left.letters | right.letters)] or [""]
         if others or letter not in ("l", "t"):
             return self.first_failure(left, right), False

@@ -92,8 +92,8 @@ def _executed_quantity(
     run: Execution, claim: Claim, phase: str, token: int, batch: int
 ) -> int | None:
     """The claim's quantity in an execution for `batch` sequences: parameters, the entries of the
-    state, the span in levels of operations, or a number of operations; None for any other. `token`
-    is the new token of inference."""
+    state, the span in levels of operations, or a number of operations; None for any other. `token`:
+    the new token of inference, and the token after which the state is held."""
     quantity, one_token = claim.quantity, phase == "inference"
     if quantity == "parameters":
         roles = {name: array.role for name, array in run.system.mixer.arrays.items()}

@@ -52,7 +52,7 @@ class Interpretation:
     form: str = ""
     option: str = ""
     """One further option of the mixer, such as `bias`."""
-    weighting: str = "total"
+    weighting: str = "total"  # the name in `WEIGHTINGS` of the weights of operations in a total
     once: bool = True
     """Whether the work on parameters alone is counted."""
     per_token: bool = False
@@ -81,7 +81,7 @@ class Interpretation:
     def changes(self, own: Interpretation) -> int:
         """The distance from another interpretation: how many names of conventions only one of the
         two has, and how many other fields differ. From ("strict",), ("mac",) is 1 away, since the
-        accounting is exchanged, ("mac", "dense") 2, and a claim's other phase 1."""
+        accounting is exchanged, ("mac", "dense") 2, another phase 1, a counter of `PEERS` 1."""
         names, others = set(self.parsed_convention.names), set(own.parsed_convention.names)
         left_out = set() if self.parsed_convention.peer else others - names - set(ACCOUNTINGS)
         return len(names - others) + len(left_out) + len(self.differs(own))

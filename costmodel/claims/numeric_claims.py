@@ -88,7 +88,7 @@ class NumberClaim(TwoSided, FigureClaim):
         """Compare the derived value at each combination of the claim's sizes with the printed
         figure; if the claim leaves sizes open, at all their values. If some values give the figure
         only when they are rounded down or up, the finding does not hold, and its `under` is
-        "rounded down" or "rounded up". `known`, all claims by id, is not used here."""
+        "rounded down", "rounded up", or both, joined by "and". `known` is not used here."""
         found = self.answers(interpretation)
         figure = self.figure
         if frozenset().union(*(a.letters for a in found)) - set(self.sizes):
@@ -205,7 +205,7 @@ class NumberClaim(TwoSided, FigureClaim):
 
 @dataclass(frozen=True, kw_only=True)
 class RatioClaim(NumberClaim):
-    """The ratio of two is a number, or what `compare` says."""
+    """The ratio of two mixers' or networks' quantity (or what `compare` names) is a number."""
 
     kind: ClassVar[str] = "ratio"
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "value")
@@ -215,7 +215,7 @@ class RatioClaim(NumberClaim):
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkClaim(NumberClaim):
-    """A figure of a whole network, or of two, is a number."""
+    """A quantity of a network, or the difference of two networks' quantities, is a number."""
 
     kind: ClassVar[str] = "model"
     needs: ClassVar[tuple[str, ...]] = ("model", "quantity", "value")
@@ -258,7 +258,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalClaim(FigureClaim):
-    """The figure holds at the printed value of the size `letter`, or at some value if none is."""
+    """The figure holds at the given value of the size `letter`, or, without one, at some value."""
 
     kind: ClassVar[str] = "interval"
     counted: ClassVar[bool] = False

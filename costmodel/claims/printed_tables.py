@@ -75,7 +75,7 @@ _CITED = re.compile(r"\s*(?:~?\\cite[a-z]*\{[^}]*\}|\[[\d,; ]+\]|\([^()]*\b(?:19
 
 @dataclass(frozen=True)
 class Asked:
-    """The user's options for a table, which apply if the table does not state them itself."""
+    """The user's options for a table, which apply where the table states nothing else."""
 
     phase: str = "training"
     form: str = ""
@@ -211,8 +211,8 @@ def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
 
 def _named(name: str, asked: Asked) -> str | None:
     """The mixer that a row names: by `--mixers`; by a name, an alias or a title with options, `Mega
-    (chunk)`; by the words of these in another order or with other endings; or by `IN_PAPERS`. None
-    if it names none."""
+    (chunk)`; by the words of a name or title in another order or with other endings; by IN_PAPERS;
+    or by a name as the command line takes it (`_loaded`). None if the row names none."""
     if name in asked.mixers:
         return asked.mixers[name]
     if "{" in name:
@@ -278,7 +278,7 @@ def _quantity(heading: str) -> str:
 
 
 def _plain_heading(heading: str) -> str:
-    """A heading in lower case, without signs: `# Params` becomes params."""
+    """A heading in lower case, without signs and `per layer`: `# Params (M)` becomes params."""
     signs = r"[#._:-]|\b(?:number|no) of\b|\bper layer\b"
     plain = " ".join(re.sub(signs, " ", _unit(heading)[0].lower()).split())
     return re.sub(r"^max\b", "maximum", plain)
@@ -436,5 +436,5 @@ def _by_case(text: str, symbols: Symbols) -> str:
 
 
 def _own(sizes: Mapping[str, int], mixer: Mixer) -> dict[str, int]:
-    """The sizes of a row that a claim about the mixer may name; others are of other rows."""
+    """Of a row's sizes, the sizes that a claim about the mixer may name."""
     return {x: size for x, size in sizes.items() if x in own_sizes(mixer.open_sizes)}

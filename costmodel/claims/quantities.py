@@ -85,7 +85,7 @@ class Answer:
         return str(self.poly)
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
-        """The value at given sizes; ValueError if it is no integer, unless it is `divided`."""
+        """The value at given sizes; ValueError if a value that is not `divided` is no integer."""
         if not self.divided:
             return Fraction(self.exact.at(sizes))
         pieces = (p.rational(sizes) for gs, p in self.exact.pieces if _hold(gs, sizes))
@@ -266,8 +266,8 @@ def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]
 
 
 def _adding(interpretation: Interpretation) -> Adding:
-    """How operations are added up to one number: their weights, and whether those on parameters
-    alone are included."""
+    """How operations are added up to one number: by which weights, and with or without those on
+    parameters alone."""
     return Adding(interpretation.weighting, interpretation.once)
 
 

@@ -42,9 +42,9 @@ _OWN_SIZES = re.compile(r"(?:, \$[^$=]+ = \d+\$)+")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its row and heading as printed, its text, the values of `LABELS` and sizes, and the
-    sizes of single mixers by their names, where a letter has several meanings; or, without a
-    heading, the text of a cell whose column is not known, and the reason."""
+    """One cell: its row and heading as printed, its text, the values of `LABELS` and sizes;
+    `of_mixers`: mixer -> its own sizes, where a letter has several meanings. A cell whose column is
+    not known has no heading, and the reason in `unread`."""
 
     row: str
     heading: str
