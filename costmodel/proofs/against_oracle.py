@@ -161,7 +161,7 @@ class OracleComparison:
                 self.check(f"{tally.name} at {t=}", derive, quantity.token(executed, t))
 
     def _run(self, sizes: Sizes, length: int) -> Execution:
-        """An execution with `length` tokens, or the next length that fits the mixer."""
+        """An execution at `sizes` with `length` tokens, or the next length that fits the mixer."""
         length = whole_length(self.mixer, sizes, length)
         form = self.mixer.forms[self.form]
         return execute(
@@ -188,8 +188,8 @@ class OracleComparison:
         return self._run(sizes, length + late) if late > 0 else run
 
     def _past_the_end(self, at: Sizes) -> str:
-        """The reason why position t is beyond the weights that have a row per position; "" if it is
-        not, or if this is not derived."""
+        """The reason why position t is beyond the weights that have a row per position; "" if t is
+        within them, or if this is not derived."""
         try:
             found = overruns(system_of(self.mixer, self.form, self.rewrites, "inference"))
         except (Unsupported, Unanswered):
@@ -249,9 +249,9 @@ def general(question: str) -> str:
 
 
 def causal(form: Form, sizes: Sizes) -> bool:
-    """Whether the form reads no later token when it is executed. Windows (w, k) are raised to 2, or
-    to 3 where 2 does not fit the mixer, and the length to 3, since smaller sizes would hide such
-    reads."""
+    """Whether no row reads a later token when the form is executed. Windows (w, k) are raised to 2,
+    or to 3 where 2 does not fit the mixer (unchanged if neither fits), and the length to 3, since
+    smaller sizes would hide reads of later tokens."""
     raised = (
         {letter: max(sizes[letter], least) for letter in ("w", "k") if letter in sizes}
         for least in (2, 3)

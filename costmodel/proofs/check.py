@@ -63,7 +63,8 @@ def first_apart(
     """The smallest sizes at which `apart` returns a text, and this text; None if `apart` returns ""
     at all sizes of `tried` (default: `equation_sizes`).
 
-    Smallest: `apart` returns "" if any single size is lowered by one, or to a value below `FEW`.
+    Smallest: if any single size is lowered by one, or to a value below `FEW`, `apart` returns "" or
+    the sizes do not fit the mixer.
     """
     for sizes in equation_sizes(mixer) if tried is None else tried:
         if said := apart(sizes):
@@ -75,9 +76,8 @@ def _shrunk(
     mixer: Mixer, sizes: dict[str, int], said: str, apart: Callable[[Sizes], str]
 ) -> tuple[dict[str, int], str]:
     """The sizes and the text after lowering one size after the other while `apart` returns a text.
-    `said` is the text at the given sizes. Every value below `FEW` is tried; above them a size is
-    lowered by all, half, a quarter, ... of its distance to them, as each of 66 shorter sequences
-    would take a minute."""
+    `said` is the text at the given sizes. Every value below `FEW` is tried; a larger size is
+    lowered by its distance to `FEW`, half of it, a quarter, ..., as each run may take a minute."""
     for letter, value in sizes.items():
         gaps = ((value - FEW) >> k for k in range(max(0, value - FEW).bit_length()))
         for lower_value in (*range(1, min(value, FEW)), *(value - gap for gap in gaps)):

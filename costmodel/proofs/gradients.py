@@ -40,8 +40,8 @@ class GradientComparison(OracleComparison):
         sizes; returns this object, with the results.
 
         If the form has a maximum, depths are compared in an execution on equal input rows, where
-        the first entry wins every maximum. Values are not compared under `dense`. Without derived
-        gradients, `refused` gets the reason.
+        the first entry is chosen in every maximum. Values are not compared under `dense`. Without
+        derived gradients, `refused` gets the reason.
         """
         try:
             system = system_of(self.mixer, self.form, self.rewrites, "backward")
@@ -72,7 +72,7 @@ class GradientComparison(OracleComparison):
                     continue
                 name = f"{tally.name}, {phase}" if len(quantity.phases) > 1 else tally.name
                 derive = partial(tally.derived, about, sizes)
-                # `alike`: a depth, which depends on the entries that win maxima
+                # `alike`: a depth, which depends on the entries that are maxima
                 executed = quantity.gradients(deep if quantity.alike else done, phase)
                 self.check(name, derive, executed)
         slopes = {} if masked else self._slopes(system, backward, sizes)

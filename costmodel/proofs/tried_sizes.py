@@ -58,7 +58,7 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
 def crossing_sizes(mixer: Mixer) -> list[dict[str, int]]:
     """Sets of sizes with lengths from 1 to beyond every bound of an index. Sizes in bounds
     (windows, chunks) are all 1 at three rows, then 2, 3, ... in ascending and in descending order;
-    all other sizes are small."""
+    all other sizes are small. Sets that do not fit the mixer are left out."""
     letters = bounding_letters(mixer)
     ones = [_around(mixer, 3, dict.fromkeys(letters, 1))] if letters else []
     ascending = {letter: 2 + k for k, letter in enumerate(letters)}
@@ -96,14 +96,14 @@ def sizes_tried(mixer: Mixer) -> dict[str, list[dict[str, int]]]:
 
 
 def whole_length(mixer: Mixer, sizes: Sizes, length: int) -> int:
-    """The first length, from `length` on, that fits the mixer; `length` itself if none fits."""
+    """The first length from `length` to `length` + the largest size that fits; else `length`."""
     tried = range(length, length + 1 + max(sizes.values()))
     return next((l for l in tried if fits(mixer, {**sizes, "l": l})), length)
 
 
 def fits(mixer: Mixer, sizes: Sizes) -> bool:
-    """Whether sizes fit the mixer: every extent is an integer, and every size that is declared a
-    power of two is one."""
+    """Whether sizes fit the mixer: every extent is an integer, every size that is declared a power
+    of two is one, and no size exceeds its declared bound (`at_most`)."""
     try:
         fit(mixer, sizes)
     except SizeError:
@@ -163,7 +163,7 @@ def _written_out(form: Form) -> Iterable[Index]:
 
 
 def _constant(mixer: Mixer) -> int:
-    """The largest absolute constant in a bound."""
+    """The largest absolute constant in a bound of an index; 0 without bounds."""
     ends = (end for index in _indices(mixer) for end in (*index.lower, *index.upper))
     return max((abs(int(end.terms.get((), 0))) for end in ends), default=0)
 
