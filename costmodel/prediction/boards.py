@@ -75,7 +75,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Board:
-    """A board. `figures`: name, such as `sms` or `matrix.bf16` -> the figure."""
+    """A board. `figures`: name, such as `sms` or `matrix.bf16` -> the figure; `path`: its file."""
 
     name: str
     title: str
@@ -87,8 +87,8 @@ class Board:
     @property
     def chip(self) -> str:
         """The name of the board in `tables/devices/` that has this board's title as its title or
-        alias, else the title: of a renamed copy of a file, the same as of the file. Constants that
-        were fitted on this board predict no time of it."""
+        alias, else the title: of a renamed copy of a file, the same as of the file. By this name
+        predictions leave out constants that were fitted on the board itself."""
         shipped = _shipped().get(_plain(self.title))
         return self.title if shipped is None else shipped.name
 
@@ -113,7 +113,7 @@ class Board:
         return f"{self.name} ({self.title}), {'; '.join(labels)}: {self.path_shown}"
 
     def __getitem__(self, name: str) -> float:
-        """The value of a figure of the GPU, such as "clock", in base units (hertz, bytes a second).
+        """The value of a figure of the board, such as "clock", in base units (hertz, bytes/second).
         Raises BoardError: the board's file does not have the figure."""
         if name not in self.figures:
             where = f"add it to {self.path_shown}"
@@ -148,7 +148,7 @@ class Board:
 
 
 def board(name: str, folder: Path | None = None) -> Board:
-    """The board (a GPU as data) with a name, title or alias, or that of a file `NAME.toml`.
+    """The board (a GPU or CPU as data) with a name, title or alias, or that of a file `NAME.toml`.
     Capitals and small letters are equal in names; blanks, hyphens and underscores do not count.
 
     Args:
@@ -194,7 +194,7 @@ def _plain(name: str) -> str:
 
 
 def read_board(path: Path) -> Board:
-    """The board (a GPU as data) of a TOML or JSON file.
+    """The board (a GPU or CPU as data) of a TOML or JSON file.
 
     Raises:
         BoardError: the file cannot be read, or a key or value is none that a board has.
@@ -227,7 +227,7 @@ def read_board(path: Path) -> Board:
 def _figures(path: Path, group: Any) -> Iterator[tuple[str, Figure]]:
     """Yield (name, figure) for each figure of a group, a table in the file with one label and one
     source; a figure by dtype gets a name such as `matrix.bf16`. BoardError for an unknown key, or a
-    value that is no positive number."""
+    value that is no number within `RANGES`."""
     if not isinstance(group, dict):
         raise BoardError(f"{path}: expected [[figures]] with label, source and figures")
     label, source = group.get("label"), group.get("source")

@@ -28,7 +28,7 @@ NO_BOARD = "no board is given: name one by --board"
 
 
 def board_of(case: Case) -> Board:
-    """The board (a GPU) of a case, a row of a table; Unanswered without one."""
+    """The board of a case, a row of a table; Unanswered without one."""
     if not isinstance(case.board, Board):
         raise Unanswered(NO_BOARD)
     return case.board
@@ -112,7 +112,7 @@ def _launched(case: Case) -> int:
 
 
 def floor(case: Case) -> Answer:
-    """The least time of a call in nanoseconds, rounded up: the longest of its limits."""
+    """The least time of a call in nanoseconds, rounded up: its longest limit. Errors: `limits`."""
     return ceil(NANO * max(limits(case).values()))
 
 
@@ -145,7 +145,7 @@ class Modules(Protocol):
         times)."""
 
     def launched(self, case: Case) -> int:
-        """The number of kernels that the module launches that the case names."""
+        """The number of kernels that the module named by the case launches."""
 
     def form_executed(self, mixer: Mixer, implementation: str, phase: str) -> str:
         """The form that a mixer's module executes in a phase; "" if there is none."""

@@ -56,8 +56,8 @@ class Family:
 
     Args:
         kernels: the names of `KERNELS` that it predicts.
-        seconds: (constants, calls, board) -> the seconds of each call.
-        sources: a pattern of the names of implementations; "" matches all.
+        seconds: (name of a constant -> its value, calls, board) -> the seconds of each call.
+        sources: a regular expression found in the names of implementations; "" matches all.
     """
 
     name: str
@@ -205,7 +205,7 @@ PREFILL_SPLITS = (1, 2, 4, 8, 16, 32)
 
 
 def prefill(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of attention of many rows; its inputs and results move once."""
+    """Seconds, for each call, of attention of many rows; inputs and results move once."""
     return tiled(c, calls, on, attended(calls), calls.movement(on))
 
 
@@ -446,13 +446,13 @@ def streaming(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def copied(c: Constants, calls: Calls, on: Board) -> Floats:
-    """Seconds of a short convolution whose blocks are short: the bytes at a share of the
-    bandwidth."""
+    """Seconds, for each call, of a short convolution whose blocks take no time: the launch, and the
+    bytes at a share of the bandwidth."""
     return np.asarray(c["start"] * 1e-6 + calls.movement(on) / c["bandwidth"])
 
 
 def idle(c: Constants, calls: Calls, on: Board) -> Floats:
-    """No seconds on the device: for a family of the host's launches alone (`by_host`)."""
+    """0 seconds on the device, for each call: of a family of the host's launches alone."""
     return np.zeros(next(iter(calls.sizes.values())).shape)
 
 

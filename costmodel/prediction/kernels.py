@@ -45,7 +45,7 @@ class Work:
 @dataclass(frozen=True)
 class Kernel:
     """A kernel that executes, in one call, those equations of a mixer in a phase that compute the
-    arrays `equations`; `form` None: the mixer's first form."""
+    arrays named in `equations`; `form` None: the mixer's first form."""
 
     mixer: str
     phase: str

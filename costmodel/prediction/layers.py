@@ -95,8 +95,8 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
 
 
 def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) -> Step:
-    """The call of a kernel at sizes, with its predicted seconds, interval and joules, and its
-    limits."""
+    """The call of a kernel at `sizes` (letter -> value), with its predicted seconds, interval and
+    joules, and its limits; errors as for `predict`."""
     given = {x: np.array([float(size)]) for x, size in sizes.items()}
     calls = Calls(kernel, given, dtypes.name_of("activations"), dtypes.state or "")
     one = predict(calls, on)
@@ -145,8 +145,8 @@ def _reads(case: Case) -> Iterator[tuple[IterationDomain, Read]]:
 
 
 def chooses_weights(case: Case) -> bool:
-    """Whether each row chooses the weights that it reads, such as those of its experts: how many of
-    them move then depends on data."""
+    """Whether each row chooses the weights that it reads, such as its experts: the number of weights
+    that move then depends on data."""
     return any(
         read.ref.array.role == "parameter" and isinstance(position, Gather)
         for _, read in _reads(case)
@@ -180,7 +180,7 @@ def _product(
     read: Read, rows: float, sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield ("gemm", its sizes) for the product of `rows` rows with the matrix of parameters that
-    `read` reads; nothing if no sum runs over an axis of the matrix."""
+    `read` reads; nothing if the axes that are summed over have one entry, or none is."""
     summed, depth, columns = {index.atom for index in read.over}, 1, 1.0
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
         if isinstance(position, Gather):

@@ -76,8 +76,8 @@ def binds(parts: Iterable[Part]) -> str:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A model on a board: `batch` sequences, a prompt of `context` tokens each, or one new token
-    each after so many.
+    """A model on a board: `batch` sequences, each with a prompt of `context` tokens, or with one
+    new token at position `context`.
 
     Args:
         held: the network with element types, and `context` as its length.
@@ -90,7 +90,7 @@ class Predicted:
 
     @cached_property
     def _sizes(self) -> Mapping[str, int]:
-        """The values of the network's sizes."""
+        """The values of the network's sizes; l, t and p are `context`, b is `batch`."""
         own = self.held.network.own.with_given({"l": self.context})
         context = dict.fromkeys("ltp", self.context)
         return {**self.held.sizes, **own, **context, "b": self.batch}

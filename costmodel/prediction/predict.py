@@ -152,13 +152,13 @@ def constants_in_words(family: Family, on: str) -> str:
 
 def predict(calls: Calls, on: Board, source: str = "", *, repeated: bool = False) -> Prediction:
     """The predicted seconds, interval and joules of each call on a board, by constants fitted on
-    other boards; no joules without a power limit. No second and no end of an interval is below the
-    roofline.
+    other boards; joules are None without a power limit. Seconds and both ends of their interval are
+    at least the roofline, or, if `repeated`, the time of arithmetic.
 
     Args:
         source: the name of the implementation, which may choose the family of kernels.
-        repeated: each call was timed in a loop over the same entries, as published times were. The
-            L2 cache then serves bytes, so that arithmetic alone bounds the time.
+        repeated: each call was timed in a loop over the same entries, as published times were: the
+            L2 cache then serves bytes.
 
     Raises:
         BoardError: the board has no figure that is needed, or no family predicts the kernel.
@@ -183,10 +183,10 @@ def predict(calls: Calls, on: Board, source: str = "", *, repeated: bool = False
 def energy(
     calls: Calls, on: Board, seconds: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """(joules, least, most), each (N,): the energy of each call that takes `seconds`, between `low`
-    and `high`, and its interval. The interval joins two ratios, whose logarithms add as independent
-    ones: of the joules at the ends of the time, and of measured to predicted power. No end is above
-    the power limit for the longest time.
+    """(joules, least, most), each (N,): the energy of each call, which takes `seconds` (expected
+    between `low` and `high`), and its interval. The interval joins two ratios, whose logarithms add
+    as independent ones: of the joules at the ends of the time, and of measured to predicted power.
+    No end is above the power limit for the longest time.
 
     Raises:
         BoardError: the board has no figure that is needed.
