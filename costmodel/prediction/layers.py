@@ -145,8 +145,8 @@ def _reads(case: Case) -> Iterator[tuple[IterationDomain, Read]]:
 
 
 def chooses_weights(case: Case) -> bool:
-    """Whether each row chooses the weights that it reads, such as its experts: the number of weights
-    that move then depends on data."""
+    """Whether each row chooses the weights that it reads, such as its experts: how many weights
+    move then depends on data."""
     return any(
         read.ref.array.role == "parameter" and isinstance(position, Gather)
         for _, read in _reads(case)
