@@ -41,9 +41,8 @@ no optimiser state, which is a multiple of the parameters."""
 
 
 def _in_bytes(figure: Figure) -> Callable[[Case], Answer]:
-    """A function that returns, for a case, the figure `figure`, which is in entries (such as
-    activations), in bytes of the case's element types; a maximum of several terms stays a
-    maximum."""
+    """A function that returns, for a case, `figure`, which counts entries (such as activations), in
+    bytes of the case's element types; a maximum of several terms stays a maximum."""
 
     def value(case: Case) -> Answer:
         terms = tuple(
@@ -118,8 +117,7 @@ def _figure_named(word: str) -> Figure:
 
 
 def limits(asked: Iterable[tuple[str, object]]) -> tuple[Limit, ...]:
-    """The limits for pairs (name of a quantity, amount as typed), each with its amount as an
-    integer.
+    """The limits for pairs (name of a quantity, amount as typed); amounts become integers.
 
     Raises:
         SizeError: no limit, an unknown name, two limits of a quantity, or an amount that cannot be

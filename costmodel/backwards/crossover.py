@@ -160,8 +160,7 @@ class Crossover:
         return f"{here} of every {stretch.step * scale:,}, {'on' if on else f'up to {last}'}"
 
     def _foreign(self, letter: str) -> str:
-        """The message for a letter that is an open size of none of the candidates, with the reason
-        if it is t."""
+        """The message for a letter that is an open size of no candidate, with the reason for t."""
         if letter == "t":
             return f"none of these mixers has size t in {self.phase}: t is a size of inference"
         return no_size(letter, {x for form in self.forms for x in self._letters(form)})
@@ -247,8 +246,7 @@ class Crossover:
 
     def least(self, size: Any) -> tuple[str, ...]:
         """The names of the candidates with the least of the figure at one size, several if they are
-        equal; () at a size at which a candidate has no value, because a position is beyond its
-        weights.
+        equal; () at a size at which a candidate has no value, a position being beyond its weights.
 
         Raises:
             SizeError: several sizes, or a size that does not fit the candidates.
@@ -261,8 +259,7 @@ class Crossover:
         return self._least(self._fitting(size))
 
     def _fitting(self, size: Any) -> int:
-        """The size as an int; SizeError unless it is a positive integer at which every candidate
-        exists."""
+        """The size as an int; SizeError unless it is a positive integer that fits all."""
         checked({self.over: size}, self.over)
         if size not in self.domain:
             raise SizeError(
@@ -395,8 +392,7 @@ class Crossover:
 
     @cached_property
     def _all(self) -> tuple[Stretch, ...]:
-        """The stretches of all sizes that fit; without candidates where a position is beyond the
-        weights."""
+        """The stretches of all sizes that fit; no candidate where a position is beyond weights."""
         return tuple(self._stretches())
 
     def _stretches(self) -> Iterator[Stretch]:

@@ -195,8 +195,7 @@ def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object
 
 def _break_evens(found: Crossover) -> tuple[tuple[BreakEven, ...], str]:
     """(break-evens, reason): the sizes at which another candidate becomes the least, and "" or the
-    reason why they are not derived. Candidates that lack the phase are left out, as they are not
-    drawn."""
+    reason why they are not derived. Candidates that lack the phase are not drawn, and left out."""
     always = found.figure.always
     drawn = tuple(form for form in found.forms if always or form.unanswered is None)
     if len(drawn) < 2:

@@ -27,8 +27,7 @@ def is_of_the_line(error: Exception) -> bool:
 
 def sentence(error: Any, typed: Sequence[str]) -> str:
     """The sentence that explains an exception `error` of the parser of the command line: by the
-    first of its classes that `RULES` has; else the parser's own text. `typed`: the words of the
-    command line."""
+    first of its classes that `RULES` has; else the parser's own text. `typed`: the words typed."""
     for kind in type(error).__mro__:
         if rule := RULES.get(kind.__name__):
             return rule(error, typed)

@@ -44,7 +44,6 @@ class UsageError(ValueError):
 Command = Callable[..., None]
 Found = TypeVar("Found")
 
-
 SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
 """Size letter -> its options, for sizes whose option has a name besides the letter."""
 
@@ -148,7 +147,6 @@ ConventionOption = Annotated[
         help=("An accounting with any rewrites, or a peer (another counter)."),
     ),
 ]
-
 
 Own = Annotated[
     list[Path] | None,
@@ -255,7 +253,6 @@ Optimiser = Annotated[
     ),
 ]
 
-
 CHOICES = "Choices: in place of the network's own"
 """The title of the help's panel of options that change a network's choices."""
 
@@ -266,7 +263,6 @@ def choice(name: str, help_: str, metavar: str | None = None) -> Any:
 
 
 LayersMixers = Annotated[str | None, choice("--mixer", "The layers' mixers, taken in turn.", "A,B")]
-
 
 OnePhase = Annotated[
     str | None,
@@ -288,7 +284,6 @@ WeightDtype = Annotated[
     str | None, typer.Option("--weight-dtype", help="Type of the weights; q8_0, q4_0, int4 too.")
 ]
 
-
 OnBoard = Annotated[
     str | None,
     typer.Option(
@@ -297,7 +292,6 @@ OnBoard = Annotated[
         help="A GPU of tables/devices, or a file BOARD.toml: its floor, bound and predicted_time.",
     ),
 ]
-
 
 PredictedModule = Annotated[
     str,
@@ -469,7 +463,7 @@ def refuse_existing(output: Path | None, force: bool) -> None:
 
 
 def emit(text: str | Iterable[str], output: Path | None, force: bool) -> None:
-    """Print text, whole or in pieces, or write it to the file `output`, which `force` allows to
+    """Print text, whole or in pieces, or write it to the file `output`; with `force` it may
     exist."""
     refuse_existing(output, force)
     if output is None:
@@ -537,8 +531,7 @@ def _columns(terminal: TextIO) -> int:
 
 
 def regenerating(context: typer.Context) -> str:
-    """The command line that makes the same output as this one again: as typed, without -o, --output
-    and --force."""
+    """The command line that makes this output again: as typed, without -o, --output and --force."""
     typed = iter(context.meta.get("typed", ()))
     kept = []
     for word in typed:

@@ -117,8 +117,7 @@ def with_names(found: Sequence[Request]) -> dict[str, Request]:
 
 @dataclass
 class Run:
-    """The options and the state of a running comparison of the candidates `asked` (name ->
-    request).
+    """The options and the state of a comparison of the candidates `asked` (name -> request).
 
     Raises:
         MeasureError: the energy window is too short, or the number of trials is odd or below two.
@@ -306,8 +305,7 @@ class Run:
         return dict.fromkeys(self.works, stopped), stopped
 
     def memory(self) -> dict[str, Measured]:
-        """Candidate -> its peak memory in bytes; Unavailable in every process but the first, as all
-        processes agree."""
+        """Candidate -> its peak memory in bytes; Unavailable except in the first process."""
         if self.process:
             return dict.fromkeys(self.works, Unavailable("measured in the first process alone"))
         self.progress(self.rounds, self.rounds, "measuring memory")
@@ -316,8 +314,7 @@ class Run:
     def energies(self) -> PairedEnergy | Unavailable:
         """Measure the energies of the candidates that have not failed, in trials that take turns;
         return them, or the reason why there are none, as in every process but the first, or where a
-        call needs a long reset before it (a backward pass: a forward pass), so that the load is not
-        steady."""
+        call needs a long reset before it (a backward pass: a forward pass)."""
         if self.process:
             return Unavailable("energy is measured in the first process alone")
         if not self.energy:
@@ -334,9 +331,8 @@ PROBES = 2
 
 
 def others_have_processors(visitors: Iterable[Visitor]) -> bool:
-    """Visit each candidate `PROBES` times, and return whether one is then `BUSY`: most visits
-    of it were preempted, so that the threads of its call wait for one another, and its time means
-    little."""
+    """Visit each candidate `PROBES` times, and return whether one is then `BUSY`: most visits of it
+    were preempted, so that the threads of its call wait for one another."""
     listed = list(visitors)
     for each in (*listed, *listed[::-1]) * (PROBES // 2):
         with suppress(Exception):  # reported when the candidate is visited in a round

@@ -91,13 +91,11 @@ def compare_files(
     level: float = LEVEL,
     tell: Callable[[str], object] = lambda sentence: None,
 ) -> tuple[Comparison, list[str]]:
-    """Compare the files, and return the comparison and a sentence for every line that is not a
-    record.
+    """Compare the files, and return the comparison and a sentence for each line without a record.
 
     One file, or files whose records are all of one run of `costmodel compare`, are compared round
     by round; else every two files are compared at their common points. `level` is the probability
-    of a false difference, and `tell` receives the remarks on truncated lines of a file that was
-    continued.
+    of a false difference; `tell` receives remarks on truncated lines of a file that was continued.
 
     Raises:
         StoreError: a file cannot be read or holds no record.
@@ -240,8 +238,8 @@ def of_one_thread(timed: Reading) -> bool:
 
 
 def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
-    """A dict: candidate -> the mean seconds of its rounds in each process that has all rounds of
-    all candidates."""
+    """A dict: candidate -> the mean seconds of its rounds in each process with all rounds of all
+    candidates."""
     seconds = {
         name: [
             {int(each["process"]): float(each["value"]) for each in r.details.get("processes", ())}

@@ -180,8 +180,7 @@ class Candidate:
 def rows_of(
     run: Mapping[str, Mapping[int, Measurement]], level: float, failed: Mapping[str, str] = {}
 ) -> list[Row]:
-    """Compare the latencies and bytes of one run, tested over processes if there are several, and
-    return the rows.
+    """The rows that compare latencies and bytes of one run, over processes if there are several.
 
     Of several processes, one in which a candidate has no latency (too few rounds were undisturbed)
     is left out of the test; with fewer processes than were asked for nothing is tested.

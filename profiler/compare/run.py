@@ -123,8 +123,7 @@ def run(
 
 
 def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:
-    """A dict: candidate -> its counts from one process, so that later processes need not count
-    again."""
+    """A dict: candidate -> its counts from one process, for later processes."""
     return {
         name: {each: record.counts[each] for each in ("dispatch", "zeros")}
         for name, record in taken.records.items()

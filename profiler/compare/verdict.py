@@ -50,8 +50,7 @@ Visit = Callable[[], float]
 @dataclass
 class Rounds:
     """Candidates visited in turns; `values[name][k]` is the mean, in seconds, of the two visits of
-    round k, `orders[k]` the order of its first visits, `visits` candidate -> the call that times
-    it.
+    round k, `orders[k]` the order of its first visits, `visits` name -> the call that times it.
 
     Only complete, undisturbed rounds count. A candidate that raises another exception than
     Disturbed is not visited again: `failed` says why.

@@ -172,8 +172,7 @@ def counted_of(
 
 def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Mapping[str, int]:
     """A dict: class -> number of operations that a kernel executed; {} if the number of
-    multiplications is unknown. `halves`: half-precision operations per counted instruction, None if
-    not calibrated."""
+    multiplications is unknown. `halves`: half-precision operations per instruction, or None."""
     if found.opcodes is None:
         return {}
     executed = classes_of(found.executed, found.opcodes, dtype, halves)

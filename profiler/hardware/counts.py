@@ -83,8 +83,7 @@ def not_asked() -> Unavailable:
 
 
 def missing_tools(device: str, ncu: str | None) -> str:
-    """The missing prerequisites of reading counters, as words joined by "and"; "" if none is
-    missing."""
+    """The missing prerequisites of reading counters, joined by "and"; "" if none is missing."""
     found = []
     if not torch.cuda.is_available():
         found.append("torch finds no NVIDIA GPU")

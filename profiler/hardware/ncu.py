@@ -73,8 +73,7 @@ class Ran:
 
     def parts(self, metric: str) -> dict[str, int] | None:
         """A dict: opcode -> the number of instructions, by a metric with one value for each opcode,
-        summed over all kernels; None if some kernel has no value, or only a total without
-        opcodes."""
+        summed over all kernels; None if some kernel has no value, or only a total."""
         found: dict[str, int] = {}
         for kernel in self.kernels:
             listed = kernel.parts.get(metric, {})
@@ -200,7 +199,6 @@ class Fault:
 
 PERMISSION = "reading the performance counters is forbidden"
 
-
 FAULTS = (
     Fault("ERR_NVGPUCTRPERM", f"{PERMISSION} (ERR_NVGPUCTRPERM)", HOST_OPTION, patched=True),
     Fault("INSUFFICIENT_PRIVILEGES", PERMISSION, HOST_OPTION, patched=True),
@@ -246,11 +244,9 @@ PROBE_S = 180.0
 """Seconds after which the test process is killed. The first import of torch from a cold disk may
 take a minute under ncu."""
 
-
 METRIC = "smsp__inst_executed.sum"
 """The performance counter that the test reads: executed instructions."""
 ONE_KERNEL = "import torch; torch.ones(8, device={device!r}).add_(1); torch.cuda.synchronize()"
-
 
 Start = Callable[[Sequence[str], float, Mapping[str, str]], ChildExit]
 """A function that runs a command (words, time limit in seconds, environment variables)."""
@@ -277,8 +273,7 @@ def ability(
     counters can."""
 
     def refused(metric: str) -> Refused | None:
-        """Read one metric of a process with one kernel; return why ncu refuses it, or None if it
-        is read."""
+        """Read one metric of a process with one kernel; return why ncu refuses it, or None."""
         run = NcuRun("probe", (metric,), "none")
         program = (python, "-c", ONE_KERNEL.format(device=device))
         done = start((ncu, *options(run), *program), PROBE_S, plain_variables())

@@ -1,5 +1,4 @@
-"""The counts of one call: executed instructions, DRAM bytes, and the reason for each missing
-number."""
+"""The counts of one call: executed instructions, DRAM bytes, and why a number is missing."""
 
 from __future__ import annotations
 

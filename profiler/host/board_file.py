@@ -56,7 +56,6 @@ CHAIN = 64
 MEASURED, SYSTEM = "measured", "system"
 """The labels of figures: what was measured, and what the system says."""
 
-
 OF_THREADS = ("matrix", "narrow", "vector", "special", "selection")
 """The figures that grow with the threads that execute a call. On a busy machine some calls are
 timed on one thread; their rates are multiplied by torch's number of threads, on which the other

@@ -13,7 +13,6 @@ from profiler.records.reading import MeasureError
 
 DTYPES: Mapping[str, torch.dtype] = {short: getattr(torch, name) for name, short in SHORT.items()}
 
-
 FIRST_IN_THREAD = "Attempting to run cu(BLAS|FFT), but there was no current CUDA context"
 """A harmless warning: torch creates the missing context in its thread of the backward pass."""
 

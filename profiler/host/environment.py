@@ -79,8 +79,7 @@ def package_version(package: str) -> str | None:
 
 def versions(reasons: dict[str, str]) -> dict[str, str]:
     """A dict: fact -> version of the `PACKAGES` that affect measurements, of the CUDA that torch
-    was built with, and of the cuDNN that torch loads; `reasons` receives a sentence for each
-    missing one."""
+    was built with, and of the cuDNN that torch loads; `reasons` says why one is missing."""
     found: dict[str, str] = {}
     for fact, package in PACKAGES.items():
         version = package_version(package)

@@ -81,8 +81,7 @@ def machine(group: Group) -> Iterator[str]:
 
 
 def board(group: Group) -> str:
-    """The GPU in words, with its known facts in brackets, and the number of boards if there are
-    several."""
+    """The GPU in words, with its known facts in brackets, and how many boards."""
     boards = {(r.environment.get("gpu") or {}).get("uuid") for r in group.records} - {None}
     number = f"{len(boards)} boards of the type " if len(boards) > 1 else ""
     known = comma_list([

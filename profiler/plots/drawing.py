@@ -191,7 +191,7 @@ def drawn(picture: Picture, draw: Draw, width: float | None = None) -> Figure:
 
 
 def _legend(figure: Figure, picture: Picture, look: Look, wide: float) -> float:
-    """Draw the legend of all panels and the notes below the figure, and return their height in
+    """Draw the legend of all panels and the notes below the figure; returns their height in
     inches."""
     handles = _handles(picture, look)
     notes = "\n".join(folded(note, wide - 0.2, SMALL) for note in picture.notes)

@@ -1,5 +1,4 @@
-"""The values of figures of records: time, memory and energy against sizes, theory beside
-measurement.
+"""The values of figures of records: time, memory and energy against sizes, beside theory.
 
 A *series* holds the records of one implementation that differ in one size alone; a *setting* is
 what the series of a panel share: phase, dtype, device and the other sizes. A setting has a panel

@@ -55,8 +55,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of a waterfall from `start` to `end`, with `text` beside it; a `total` starts at
-    zero."""
+    """A bar of a waterfall, `start` to `end`, with `text` beside it; a `total` starts at zero."""
 
     name: str
     start: float

@@ -192,8 +192,7 @@ def _listed_again(rows: Objects, arrays: Arrays | None) -> tuple[ListedTensor, .
 
 def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor:
     """A `ListedTensor` from a row, which is one tensor in a record's list of live tensors: its
-    operation, shape, dtype, bytes and number, and the names of the equations' arrays that it may
-    hold.
+    operation, shape, dtype, bytes and number, and the equations' arrays that it may hold.
 
     No array is named for workspaces (memory inside one operation) and masks, nor without `arrays`.
     The cause (why the tensor is no array of the equations) is the row's; a tensor without one that

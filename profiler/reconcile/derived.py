@@ -61,8 +61,7 @@ class Prediction:
 @dataclass(frozen=True)
 class Held:
     """The bytes that the equations hold, and the arrays that hold the bytes. `reason` says why
-    `bytes` or `arrays` is None; `compared` is false in a phase whose bytes are not compared with
-    measured bytes."""
+    `bytes` or `arrays` is None; `compared` is false in a phase whose bytes are not compared."""
 
     bytes: int | None = None
     arrays: Arrays | None = None
@@ -216,8 +215,7 @@ class Executed:
 
     @cached_property
     def live_sets(self) -> tuple[Exact, ...] | str:
-        """The elements held at each moment, as the function `live_sets` gives them; or why they are
-        unknown."""
+        """The elements held at each moment (`live_sets`); or why they are unknown."""
         try:
             return live_sets(self.mixer, self.does, self.phase)
         except (Unsupported, Unanswered) as error:

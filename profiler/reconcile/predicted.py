@@ -152,8 +152,7 @@ def step_of(
 ) -> Step | None:
     """All calls of one operation of torch (`aten::mm`) on a board; None for a view, and for another
     operation that moves no byte and computes nothing. `op`: the totals of these calls, a
-    `DispatchedOperation` as JSON values; `streamed`: whether products read their operands from the
-    memory.
+    `DispatchedOperation` as JSON values; `streamed`: whether products read from the memory.
 
     Raises:
         BoardError: the board has no figure that is needed.
@@ -209,8 +208,7 @@ def step_of(
 
 
 def _of_one_row(op: Mapping[str, Any]) -> float:
-    """The multiplications and additions of those products of an operation that have one row or one
-    column."""
+    """The multiplications and additions of an operation's products with one row or column."""
     return _sums([one for one in op.get("products", ()) if 1 in one[1:3]])
 
 

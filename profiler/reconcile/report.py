@@ -76,8 +76,7 @@ def document(
 def tables(ladder: Ladder, *, full: bool) -> Iterator[Table]:
     """Yield the tables of one ladder: operations (by the equations, dispatched, in the hardware),
     figures of other projects' counters (peers), memory, and cost. Without `full` only the tables
-    with an unexplained rest, or with operations that have no counting rule; the table of cost is
-    then left out."""
+    with an unexplained rest, or with operations that have no counting rule, never the costs."""
     of = (
         f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
         f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
@@ -496,7 +495,6 @@ def _moved(found: MovedMemory) -> Iterator[Row]:
 
 UNREAD = "no operation read these bytes as a tensor"
 """Why the shape of a tensor is not known."""
-
 
 COSTS = (
     ("latency_s", "latency", "s"),

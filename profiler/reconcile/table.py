@@ -230,8 +230,7 @@ def least(records: Sequence[Measurement], name: str) -> Measurement | None:
 
 def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
     """Make a `MeasuredRow` for each record, in order, with the derived costs at the record's sizes
-    and the records of self-attention (`BASELINE`) in the same setting, to which ratios are
-    formed."""
+    and the records of self-attention (`BASELINE`) in the same setting, for ratios."""
     machines = _machines(records)
     baselines: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records:

@@ -174,8 +174,7 @@ def _dispatched(
 
 
 class _AtMost(DispatchMode):
-    """Refuses a module that dispatches too many operations, such as one that takes many tokens one
-    by one."""
+    """Refuses a module that dispatches too many operations, such as a loop over many tokens."""
 
     def __init__(self) -> None:
         super().__init__()

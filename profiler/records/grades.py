@@ -71,8 +71,7 @@ def label_meanings(labels: Iterable[str]) -> list[str]:
 
 
 def grade_of(reading: Reading) -> str:
-    """`quiet` or `busy`: the reading's grade, or for an older record without one the grade by its
-    labels."""
+    """`quiet` or `busy`: the reading's grade, or of an older record the grade by its labels."""
     said = reading.details.get("grade")
     return said or (BUSY if disturbed_by(reading.labels) else QUIET)
 

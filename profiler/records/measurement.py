@@ -195,8 +195,7 @@ def readings_of(records: Iterable[Measurement], name: str) -> list[Reading]:
 
 
 def first_reason(records: Iterable[Measurement], name: str) -> str:
-    """The first recorded reason why records lack a reading; without one, `NAME was not
-    measured`."""
+    """The first recorded reason why records lack a reading, else `NAME was not measured`."""
     lacking = (record for record in records if name not in record.readings)
     told = [record for record in lacking if record.reasons.keys() & {name, REASON}]
     return told[0].reason(name) if told else f"{name} was not measured"

@@ -153,8 +153,7 @@ PACKED = (str, list, tuple)
 
 def packed(values: Any) -> Any:
     """A list or tuple of at least four floats, or as many integers, as an array, or of as many
-    objects as `Objects`; a text as the one object that equal texts share; any other value
-    unchanged.
+    objects as `Objects`; a text as the object of all equal texts; others unchanged.
 
     >>> packed((0.5, 1.0, 2.0, 3.0)), packed([1, 2, 3, 4]), packed([0.5, 1, 2, 3])
     (array('d', [0.5, 1.0, 2.0, 3.0]), array('q', [1, 2, 3, 4]), [0.5, 1, 2, 3])
@@ -199,8 +198,7 @@ def details_of_time(timed: Reading) -> Mapping[str, Any]:
 
 
 def taken_once(name: str, value: float, details: Mapping[str, Any] = {}) -> Reading:
-    """Make the reading of a quantity that was measured once, in the unit that the table of readings
-    states.
+    """Make the reading of a quantity that was measured once, in the unit of the table of readings.
 
     >>> taken_once("weights", 8).samples
     (8.0,)

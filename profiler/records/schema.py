@@ -47,8 +47,7 @@ Samples = Annotated[tuple[Number, ...], Meta(max_length=1_000_000)]
 class LiveTensor(TypedDict, total=False):
     """A tensor that was alive, or `number` equal ones of `bytes` each: the `operation` that made
     it, in the autograd `node` ("" in a forward pass), its `shape` and the shapes of its `views`,
-    its `name` if the call returns it under one, and the `cause` that it is no array of the
-    equations."""
+    its `name` if the call returns it under one, and the `cause` if it is no array of equations."""
 
     operation: Required[Text]
     node: Required[Text]

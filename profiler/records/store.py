@@ -85,7 +85,6 @@ def write_line(handle: int, data: bytes, path: str | os.PathLike[str]) -> None:
 CUT = b" (cut off)"
 """Marks the end of a truncated line; a whole record never ends like this."""
 
-
 BEGINNING = b'{"schema": '
 """The first bytes of every line."""
 
@@ -152,8 +151,8 @@ class Line:
 
 def lines_of(texts: Iterable[bytes], before: int = 0) -> Iterator[Line]:
     """Yield a `Line` (a record, or why it is none) for each line of an open file, numbered after
-    the `before` lines already read. Empty lines are left out, and so is a `CUT` that ends a line
-    reported before."""
+    the `before` lines already read. Empty lines are left out, and a `CUT` that ends an earlier
+    line."""
     for number, read in enumerate(texts, start=before + 1):
         text = read.removesuffix(b"\n")
         if text.strip() and text != CUT:
@@ -306,7 +305,6 @@ def readings_in(text: msgspec.Raw) -> Any:
 
 BOUNDED = frozenset(x for x, kind in Details.__annotations__.items() if "Any" not in str(kind))
 """The details of a reading whose types bound every number."""
-
 
 alike = lru_cache(maxsize=4096)(values_in)
 """`values_in`, which returns one shared value for equal texts."""

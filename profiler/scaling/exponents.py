@@ -185,7 +185,7 @@ def settled_range(values: Sequence[MeasuredValue]) -> tuple[list[MeasuredValue],
 
 def follows(value: MeasuredValue, fitted: FittedLine, next_x: float) -> bool:
     """Whether a value lies on the line through the values at larger sizes, the next of them at
-    `next_x`: at most `SURE` standard deviations away, besides what a change of the slope by `AGREE`
+    `next_x`: at most `SURE` standard deviations away, besides what a slope changed by `AGREE`
     explains."""
     uncertain = SURE * math.hypot(value.deviation, fitted.deviation(value.x))
     bend = AGREE * (next_x - value.x)

@@ -56,7 +56,6 @@ LESS_HELD = (
 )
 NO_JOULES = "the least energy of an operation is unknown"
 
-
 FIGURES: Mapping[str, Callable[[str], Sequence[str]]] = {
     UNFUSED: lambda dtype: ("memory_bandwidth",),
     COMPULSORY: lambda dtype: ("memory_bandwidth",),

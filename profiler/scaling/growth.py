@@ -133,8 +133,7 @@ def scalings(
 ) -> tuple[list[Scaling], list[str]]:
     """The growth of every measured quantity along every series of the records (a series varies one
     of the sizes `letters` alone), and sentences: on each letter without a series, and on each
-    reason why records, or some of their values, are left out. `on`: the board whose rates are
-    floors."""
+    reason why records, or some of their values, are left out. `on`: the board for floors."""
     found: list[Scaling] = []
     problems = []
     every: list[Series] = []
@@ -173,8 +172,7 @@ def scaling_along(
     """The measured exponent of one quantity along one series, beside the derived growths, and the
     sizes at which the values leave their lower bounds; each may be the reason why there is none.
 
-    `predicted` derives quantities; `known`: those derived for this series so far, to which this
-    call adds.
+    `predicted` derives quantities; `known`: those derived for this series, to which the call adds.
     """
     for name in BESIDE[quantity.unit]:
         if name not in known:

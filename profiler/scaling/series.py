@@ -26,7 +26,6 @@ COMMON = ("b", "l", "t", "d")
 LAUNCH_BOUND, NO_INTERVAL = "bound by launches", "without an interval"
 """The reasons why a value does not show the growth of the work."""
 
-
 Fixed = tuple[tuple[str, int], ...]
 """Sizes with their values."""
 Key = tuple[str, str, str, str, str, str, str, Fixed]
@@ -214,16 +213,15 @@ def has_interval(reading: Reading) -> bool:
 
 
 def why_no_interval(rounds: Sequence[Reading]) -> str:
-    """Why a round has no interval: the first reason in a record, else the least number of samples
-    of a round."""
+    """Why a round has no interval: the first reason in a record, else the least number of
+    samples."""
     said = [r.details["ci_missing"] for r in rounds if "ci_missing" in r.details]
     fewest = min(len(reading.samples) for reading in rounds)
     return said[0] if said else f"{fewest} sample{'s' if fewest != 1 else ''}"
 
 
 def reading_interval(reading: Reading) -> tuple[float, float, float]:
-    """Value and interval of the median; without an interval, the range of the samples above
-    zero."""
+    """Value and interval of the median; without one, the range of the samples above zero."""
     ends = [*(reading.interval or ())] if has_interval(reading) else []
     ends = ends or [sample for sample in reading.samples if sample > 0]
     return reading.value, min([*ends, reading.value]), max([*ends, reading.value])

@@ -132,8 +132,7 @@ class GridStudy:
         return Done((*results.problems, *found.failures), complete)
 
     def refuse_other_manner(self, planned: Planned, output: Path) -> None:
-        """Raise StudyError if the file holds records of this study with other options than
-        planned."""
+        """Raise StudyError if the file has records of this study with options not planned."""
         from profiler.records.store import read
 
         options = next((p.options for block in planned.blocks for p in block.points), {})
@@ -262,8 +261,7 @@ class Launches:
         """(mixer, implementation, phase) -> launches at the two lengths."""
 
     def __call__(self, request: Request) -> int:
-        """The number of operations that a request's call launches, on the line through those at two
-        short lengths."""
+        """The number of operations that a request's call launches, by its counts at two lengths."""
         candidate = (request.mixer.origin, request.implementation.name, request.phase)
         if candidate not in self.counted:
             self.counted[candidate] = self.at(request, SHORT[0]), self.at(request, SHORT[1])

@@ -48,8 +48,7 @@ class Cells:
         return sorted({l for found in self.candidates.values() for l in found})
 
     def at(self, mixer: str, length: int) -> dict[str, Rounds]:
-        """A dict: implementation -> the records of a mixer at a length, one per round; failures are
-        left out."""
+        """Implementation -> the records of a mixer at a length, one per round, without failures."""
         return {
             implementation: kept
             for (name, implementation), found in self.candidates.items()

@@ -136,8 +136,7 @@ class Compared:
     @property
     def derived(self) -> float:
         """The ratio of the derived operations of a training step, network over baseline, by the
-        counting convention of the printed claim, which counts masked pairs as the thesis's code
-        does."""
+        counting convention of the printed claim, which counts masked pairs as the thesis does."""
         b = self.base.sizes["b"]
         convention = self.printed.claim.convention
         return step_operations(self.printed.model, convention, b) / step_operations(
@@ -241,8 +240,7 @@ def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Tabl
 
 def _row(each: Compared) -> tuple[Cell, ...]:
     """The table's row of one network: measured, printed and derived ratios to the baseline;
-    measured cells are missing without a measured ratio, and so are memory and energy without a
-    record."""
+    measured cells are missing without a measured ratio, memory and energy without a record."""
     v = each.verdict
     measured: tuple[Cell, ...] = (Missing(v.refused),) * 3
     if v.ratio is not None:
