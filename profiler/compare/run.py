@@ -82,8 +82,7 @@ def run(
 
     Further processes replace those that were disturbed or gave no results, until `made.processes`
     processes count or more are lost than count. The first process determines the number of threads
-    and the counts of operations for all. After an interrupt by the user, what was measured is
-    compared.
+    and the counts of operations for all. After an interrupt, what was measured is compared.
 
     Raises:
         MeasureError: too few processes or rounds to show anything, or fewer than two candidates

@@ -124,8 +124,7 @@ def calibrated(
 ) -> Calibration:
     """Make the calibration (checks of counters, and operations per function), from a run of its
     kernels with performance counters and a run with counts by opcode; of a run that failed, the
-    checks hold the reason. `l2_bytes`: the size of the cache, in which as many written bytes may
-    remain."""
+    checks hold the reason. `l2_bytes`: the size of the cache, the written bytes that may remain."""
 
     def found(name: str) -> KernelCounts:
         return counted_of(name, counters, opcodes, chip, dtype)

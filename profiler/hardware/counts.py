@@ -124,8 +124,7 @@ def runs_of(chip: Chip, dtype: str) -> tuple[NcuRun, NcuRun, NcuRun]:
 @cache
 def calibration(ncu: str, device: str, dtype: str) -> Calibration:
     """Calibrate the counters of a device for a number type, once per process: run kernels of known
-    work under ncu. Metrics that ncu may not read here are not run: the reason stands in place of
-    the run."""
+    work under ncu. Metrics that ncu may not read here are not run: their reason stands instead."""
     chip, able = CHIPS[torch.cuda.get_device_capability(device)], abilities(ncu, device)
     counters, _, opcodes = runs_of(chip, dtype)
     asked = {"device": device, "dtype": dtype}

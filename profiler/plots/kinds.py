@@ -142,8 +142,7 @@ class Kind:
 
 
 def curves(asked: OfMixers) -> Picture:
-    """A figure of mixers over one size, whose curves are named as typed, with the sizes in which
-    they differ."""
+    """A figure of mixers over one size, whose curves are named as typed, with sizes that differ."""
     (over,) = asked.over
     found = asked.at(over)
     drawn = curves_of(found, asked.values(over), asked.board)

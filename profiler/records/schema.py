@@ -61,7 +61,11 @@ class LiveTensor(TypedDict, total=False):
 
 
 class Details(TypedDict, total=False):
-    """How a reading was obtained."""
+    """How a reading was obtained. Of a time: `block`, calls in a timed region (a sample is the time
+    of one of them); `n`, samples; `blocks`, samples in each block; `sampled_s`, seconds of all
+    timed calls; `processor_s`, seconds of a call on a processor. Of bytes: `agree`, whether
+    repeated runs agree; `allocated`, in whole blocks of the allocator. Of an energy: `systematic`
+    and `common_error`, relative errors that its trials share."""
 
     agree: bool
     allocated: Amount
@@ -183,7 +187,9 @@ class Network(TypedDict, total=False):
 
 
 class Counts(TypedDict, total=False):
-    """The figures of all counters."""
+    """The figures of all counters: `forward`, the names of a forward pass's operations beside a
+    backward pass; `zeros`, the backward pass's operations on zeros for missing gradients; `traced`,
+    those of the formulas of a module without equations; `call`, how the call was made."""
 
     seed: Count
     call: dict[str, Any]

@@ -104,8 +104,7 @@ class Departure:
     @property
     def words(self) -> str:
         """A sentence: which floors (lower bounds) explain the values at which sizes, at which sizes
-        the values exceed all floors together, how many times, and by which rates floors were
-        found."""
+        the values exceed all floors together, how many times, and the rates of floors."""
         said = [regimes(self.highest)] if self.highest else []
         before = [size for size in sorted(self.above) if size < min(self.highest, default=0)]
         after = [size for size in sorted(self.above) if size not in before]

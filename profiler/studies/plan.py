@@ -81,8 +81,7 @@ class Amount(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrainingPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """Networks whose training steps are timed in turns, beside the printed times of whole
-    trainings."""
+    """Networks whose training steps are timed in turns, beside printed times of trainings."""
 
     question: Name
     printed: Name
