@@ -66,7 +66,8 @@ def first_difference(
     y; printed indices count from 1. `allowed` is added to the error that float64 may have."""
     if found.shape != expected.shape:
         return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
-    near = TOLERANCE * max(1.0, float(expected.abs().max())) + allowed
+    finite = expected.where(expected.isfinite(), 0.0)
+    near = TOLERANCE * max(1.0, float(finite.abs().max())) + allowed
     apart = (found - expected).abs() > near
     apart |= found.isnan() & ~expected.isnan()
     if not apart.any():
@@ -115,7 +116,7 @@ class Recorder(DispatchMode):
 
     @cached_property
     def values(self) -> Numbers:
-        """All recorded finite values in ascending order."""
+        """All recorded finite values, and 0, in ascending order."""
         found = torch.cat([torch.zeros(1, dtype=torch.float64), *(t.double() for t in self.seen)])
         return found[found.isfinite()].sort().values.numpy()
 

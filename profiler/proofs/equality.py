@@ -214,7 +214,7 @@ def _buffers_apart(case: ModuleCase) -> str:
             return (
                 f"the module's buffer {name} is {found.shape}, the equations' is {expected.shape}"
             )
-        same = abs(found - expected) <= TOLERANCE * abs(expected).clip(1.0)
+        same = np.isclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
         for where in zip(*(~same).nonzero(), strict=True):
             entry = ", ".join(str(k + 1) for k in where)
             own, known = float(found[where]), float(expected[where])

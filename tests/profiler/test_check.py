@@ -6,8 +6,12 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,11 +27,12 @@ from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAtten
 from profiler.mixers.sorting import Reformer, gathered
 from profiler.modules import State, implementations
 from profiler.modules.attention import EXPLICIT, SDPA
-from profiler.proofs.blame import Recorder
+from profiler.proofs.blame import Recorder, first_difference
 from profiler.proofs.cases import case, write_in_words
 from profiler.proofs.deep import findings
 from profiler.proofs.draws import Draw
 from profiler.proofs.equality import (
+    _buffers_apart,
     dispatched_equals,
     forward_apart,
     module_equals,
@@ -933,6 +938,15 @@ def test_the_array_with_the_fault_is_blamed(kind: str) -> None:
     proof = prove(cm.mixer(mixer), claimed)
     assert proof.passed is False
     assert proof.detail.endswith(sentence), proof.detail
+
+
+def test_infinite_entries_hide_no_difference_and_are_none() -> None:
+    assert first_difference(torch.tensor([1.0, inf]), torch.tensor([5.0, inf]), "not")
+    assert not first_difference(torch.tensor([5.0, inf]), torch.tensor([5.0, inf]), "not")
+    held = {"M": np.array([[0.0, -inf], [0.0, 0.0]])}
+    mixer = SimpleNamespace(buffers=[SimpleNamespace(name="M")])
+    case: Any = SimpleNamespace(mixer=mixer, registered=held, arrays=lambda: held)
+    assert not _buffers_apart(case)
 
 
 def test_memory_without_values_is_no_number_of_a_call() -> None:
