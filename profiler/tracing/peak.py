@@ -92,8 +92,8 @@ APART = 256
 
 def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The columns (each the bytes alive at one moment, at every point) without each column that is
-    the mean of two others, as moments in equal layers are. Formulas are linear in these bytes, so
-    at every size one of the two others is at least as high."""
+    the mean of two others, equally far before and behind it, as of moments in equal layers.
+    Formulas are linear in these bytes, so at every size one of the two is at least as high."""
 
     def halfway(k: int) -> bool:
         """Whether column k is the mean of two columns equally far before and behind."""
@@ -226,19 +226,17 @@ functions of sizes count as letters."""
 
 def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
     """The coefficients of a polynomial in the excesses of the sizes over the least sizes: l**2 at
-    least l=3 is (l' + 3)**2, so l'**2: 1, l': 6, 1: 9.
-
-    Functions of sizes stay as they are: they are at least 0.
+    least l=3 is (l' + 3)**2, so l'**2: 1, l': 6, 1: 9. Functions of sizes become functions of the
+    excesses, which are at least 0: floor(l/2) is floor((l' + 1)/2) + 1.
     """
-    inner = {letter: Poly.atom(letter) + size for letter, size in least.items()}
-    powers = {a: Poly.atom(a) for a in poly.atoms}
-    moved = poly.substitute({a: inner[a] for a in powers if a in inner})
+    moved = poly.substitute({x: Poly.atom(x) + size for x, size in least.items()})
     return {monomial: Fraction(number) for monomial, number in moved.terms.items()}
 
 
 def exceeded(poly: Moved, others: Sequence[Moved]) -> bool:
-    """Whether at every size one of the `others` (polynomials as monomial -> coefficient) is at
-    least as large as `poly`, proven for one other polynomial or for the larger of two."""
+    """Whether at all sizes from the least on one of the `others` (monomial -> coefficient, from
+    `shifted`) is at least as large as `poly`, as is proven of one alone, or of the larger of
+    two."""
     return any(covers(other, poly) for other in others) or any(
         mean_covers(one, two, poly) for one, two in combinations(others, 2)
     )

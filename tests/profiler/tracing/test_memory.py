@@ -292,3 +292,10 @@ def test_moments_halfway_between_two_others_are_left_out() -> None:
     assert outermost(layers) == [layers[0], layers[-1]]
     assert outermost([(1, 9), (2, 5), (4, 1)]) == [(1, 9), (2, 5), (4, 1)]
     assert outermost([]) == []
+
+
+def test_a_function_of_a_size_is_compared_at_the_same_size() -> None:
+    """At l = 2 the first is 0 and the second 1; at l = 8 the first is larger."""
+    l = Poly.atom("l")
+    both = [l - 2 + (l - 2) // 2, l // 2]
+    assert {*greatest(both, {"l": 2})} == {*both}
