@@ -72,9 +72,10 @@ class SwitchCause:
 class Difference:
     """The formulas of a module's forward or backward pass minus those of a mixer's equations.
 
-    `difference` is the total, by class. `causes` are the changes that named switches make to the
-    equations' counts and, for a backward pass, its arithmetic on zeros that pad gradients.
-    `unexplained` is the remainder after all switches; empty if there is none.
+    `equations` are the counts of their default form by class, `difference` the module's minus
+    these. `causes` are the changes that named switches make to the equations' counts and, for a
+    backward pass, its arithmetic on zeros that pad gradients. `unexplained` is the remainder after
+    all switches; empty if there is none.
     """
 
     mixer: str
@@ -661,7 +662,7 @@ def classes_minus(larger: Classes, smaller: Classes) -> Classes:
     return {name: poly for name, poly in found.items() if poly.terms}
 
 
-NOTHING_LEFT = Fraction(1)
+NOTHING_LEFT = Fraction(1)  # `amount_unexplained` of no operations
 
 LARGE = 1000
 """The value of every size at which unexplained operations are weighed."""
@@ -697,13 +698,14 @@ def reduced_halves(poly: Poly) -> Poly:
     >>> str(reduced_halves((up * 2 - k) ** 2 - up * 2 + k))
     '0'
     """
-    for atom in sorted(poly.atoms):
-        if isinstance(atom, Fn) and atom.function == "floor_div" and atom.args[1] == 2:
+    # a floor before the floors inside it, which its square holds
+    for atom in reversed(floors_in([poly])):
+        if atom.args[1] == 2:
             above = atom.args[0]
             if above.terms.get((), 0) == 1:  # floor((x + 1)/2) = x - floor(x/2)
                 poly = poly.substitute({atom: above - 1 - call("floor_div", above - 1, 2)})
-    for atom in sorted(poly.atoms):
-        if isinstance(atom, Fn) and atom.function == "floor_div" and atom.args[1] == 2:
+    for atom in reversed(floors_in([poly])):
+        if atom.args[1] == 2:
             poly = first_powers(poly, atom, atom.args[0])
     return poly
 

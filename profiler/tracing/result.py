@@ -42,22 +42,26 @@ class Break:
 
 @dataclass(frozen=True)
 class Cases:
-    """A formula by cases: each polynomial holds at the sizes at which all of its conditions, also
-    polynomials, are at least 0."""
+    """A formula by cases, pairs (conditions, polynomial): the polynomial holds at the sizes at
+    which its conditions, also polynomials, are all at least 0."""
 
     pieces: tuple[tuple[Constraints, Poly], ...]
 
-    def rational(self, sizes: Mapping[str, int]) -> Number:
-        """The exact value at integer sizes; TraceError if the sizes lie in no case."""
+    def formula_at(self, sizes: Mapping[str, int]) -> Poly:
+        """The polynomial that holds at integer sizes; TraceError if the sizes lie in no case."""
         for region, poly in self.pieces:
             if all(condition.rational(sizes) >= 0 for condition in region):
-                return poly.rational(sizes)
+                return poly
         regions = "; ".join(conditions_words(region) for region, _ in self.pieces)
         raise TraceError(f"{listed_sizes(sizes)} is in none of the formula's cases: {regions}")
 
+    def rational(self, sizes: Mapping[str, int]) -> Number:
+        """The exact value at integer sizes; TraceError if the sizes lie in no case."""
+        return self.formula_at(sizes).rational(sizes)
+
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The value at integer sizes, a whole number."""
-        return int(self.rational(sizes))
+        """The value at integer sizes; TraceError in no case, ValueError if it is not whole."""
+        return self.formula_at(sizes).at(sizes)
 
     def __str__(self) -> str:
         return "; ".join(f"{poly} where {conditions_words(r)}" for r, poly in self.pieces)
@@ -260,8 +264,9 @@ class Trace:
         return found
 
     def at(self, phase: str = "forward", **sizes: int) -> Operations:
-        """The numbers of operations of a phase by class, at given sizes of the letters in `over`.
-        Raises TraceError: a class of operations of this phase has no formula."""
+        """The numbers of operations of a phase by class, at a size of each letter in `over` (a
+        SizeError names a missing one) from `since` on, which is not tested here. Raises TraceError:
+        a class of operations of this phase has no formula, or the sizes lie in no case."""
         for (part, _), broken in self.broken.items():
             if part == phase:
                 raise TraceError(f"{self.target}: {broken}")

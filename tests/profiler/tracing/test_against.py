@@ -30,6 +30,7 @@ from profiler.tracing.compare_equations import (
     compare_passes,
     equation_counts,
     forward_rewrite_sets,
+    reduced_halves,
 )
 from profiler.tracing.meta_run.target import TraceError, listed_sizes
 from profiler.tracing.report import data, document
@@ -342,3 +343,10 @@ def test_an_unknown_mixer_is_refused_before_the_trace(
     instead(trace=lambda *given, **named: pytest.fail("traced"))
     words = ("trace", "torch.nn:Linear", "--over", "l", "--against", "config.json")
     assert "unknown mixer 'config.json'" in refused(capsys, *words)
+
+
+def test_floors_inside_floors_occur_in_the_first_power() -> None:
+    k, l = Poly.atom("k"), Poly.atom("l")
+    reduced = reduced_halves(((k // 2 * l) // 2) ** 2)
+    assert all(power == 1 for term in reduced.terms for atom, power in term if atom not in "kl")
+    assert reduced.at({"k": 7, "l": 5}) == 49

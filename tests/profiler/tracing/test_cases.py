@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from fractions import Fraction
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -244,3 +245,8 @@ def test_a_letter_that_equals_another_keeps_its_step(
     l, w = Poly.atom("l"), Poly.atom("w")
     region, sizes = pinned(frozenset({l - w, w - l}), Variables(steps))
     assert not region and (dict(sizes.over), [*sizes.let]) == (over, let)
+
+
+def test_a_formula_by_cases_gives_no_rounded_count() -> None:
+    with pytest.raises(ValueError, match="not an integer"):
+        Cases(((frozenset(), Poly.atom("l") * Fraction(1, 2)),)).at({"l": 3})
