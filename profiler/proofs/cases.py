@@ -157,7 +157,7 @@ def write_in_words(kept: Kept, who: str, does: str = "writes into") -> str:
 
 
 def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> ModuleCase:
-    """The module at these sizes with random parameters, and a batch of random sequences."""
+    """Build a module of these sizes, with random parameters, and `BATCH` random sequences."""
     given = dict(sizes) | {"b": BATCH}
     module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
     return ModuleCase(mixer, sizes, module, *inputs(mixer, sizes, BATCH))

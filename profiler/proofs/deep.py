@@ -200,7 +200,7 @@ def names(implementation: Implementation) -> list[str]:
 
 
 def _drawn_names() -> list[str]:
-    """The names of the proofs of random calls, without that of the module."""
+    """The names of the proofs of random calls, without the name of a module before them."""
     return [
         SIZED,
         *KINDS.values(),

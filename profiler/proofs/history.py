@@ -75,7 +75,7 @@ def _training_step(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _decoded(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is called once, and decodes the first tokens."""
+    """Call the module of a case once, decode the first tokens, and return the case."""
     _called(described, case)
     return case
 
@@ -100,7 +100,7 @@ def _reloaded(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _copied(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is called, and a deep copy replaces it."""
+    """Call the module of a case, and return the case with a deep copy of the module."""
     _called(described, case)
     return replace(case, module=copy.deepcopy(case.module))
 
@@ -127,7 +127,7 @@ def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _half_frozen(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """Every second parameter requires no gradient."""
+    """Let every second parameter of the module require no gradient, and return the case."""
     for parameter in [*case.module.parameters()][::2]:
         parameter.requires_grad_(False)
     return case
