@@ -204,8 +204,8 @@ def boundaries(
 ) -> Iterator[Poly]:
     """Yield polynomials whose signs decide a condition that the run at the point `here` tests:
     sizes at which each polynomial has the same sign (negative, or at least 0) give the condition
-    the same value. Nothing for a condition that does not compare polynomials, or that is torch's
-    record of a size taken as a number (l == 5).
+    the same value. Nothing for a condition that does not compare polynomials, or that is an
+    equation without floors, as torch records of a size taken as a number (l == 5).
 
     Example: l < w gives l - w, and l != w gives both l - w - 1 and l - w.
     """
@@ -229,8 +229,8 @@ def boundaries(
 
 def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
     """A sympy expression as a polynomial, with floors for divisions and remainders (s0 // 2 as
-    floor(l/2)); None if the expression has a function besides these, a divisor that may be below 1,
-    or a symbol that `known` (symbol -> polynomial in the letters) lacks."""
+    floor(l/2)); None if the expression has a power or another function, a divisor that may be
+    below 1, or a symbol that `known` (symbol -> polynomial in the letters) lacks."""
     if expression.is_Integer:
         return Poly.of(int(expression))
     if expression.is_Symbol:
@@ -252,8 +252,8 @@ def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
 
 def condition_keys(condition: Any) -> tuple[Any, Any]:
     """Two keys of a condition (a sympy expression), by which conditions are recognised as already
-    followed: the first is equal for a condition and its negation, the second also for conditions
-    that differ in the constant alone, as l < 64 and l < 128."""
+    followed: the first is equal for all comparisons of the same two sides (l < 64, l >= 64), the
+    second also for comparisons that differ in the constant alone (l < 64, l < 128)."""
     if not condition.is_Relational:
         return condition, ("kind", condition)
     apart = condition.lhs - condition.rhs

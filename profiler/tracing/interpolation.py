@@ -175,11 +175,10 @@ def interpolate(
 def shortest_formulas(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """Interpolate: quantity -> the shortest combination of products of the axes' functions that
-    gives its number at every point of the grid of places. If functions depend on each other, an
-    axis has several bases (`Axis.others`), and the formula with the fewest terms is taken. With
-    `whole` all products are tried, else a product only if every product one step below it (one
-    factor replaced by the function before) was needed."""
+    """Interpolate: quantity -> a short combination of products of the axes' functions that gives
+    its number at every point of the grid of places. If functions depend on each other, an axis has
+    several bases (`Axis.others`): each is tried with the first basis of every other axis, and the
+    formula with the fewest terms is taken. `whole` is that of `interpolate`."""
     best = interpolate(axes, numbers, whole=whole)
     for i, given in enumerate(axes):
         for other in given.others:

@@ -196,8 +196,8 @@ def pieces_of(part: Trace, quantity: Quantity) -> Iterator[tuple[Constraints, Po
 
 
 def least_size(letter: str, part: Trace) -> int:
-    """The size of a letter from which the formulas of a case hold; 1 if it is the smallest size of
-    the case."""
+    """The size of a letter from which the formulas of a case hold; 1 if no multiple of the letter's
+    step is smaller, so that they hold in the whole case."""
     least = part.since.get(letter, 1)
     return 1 if least <= part.steps.get(letter, 1) else least
 

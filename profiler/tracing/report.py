@@ -30,7 +30,7 @@ def document(
 ) -> Document:
     """Make the document of a trace: its formulas as tables with notes below, then a table for each
     of the `differences` from equations; with `at`, every formula's value at these sizes. JSON holds
-    all of them."""
+    all of them. A trace without bytes has no document: its parts raise TraceError."""
     return Document(
         lambda: [*tables(trace, at), *map(difference_table, differences)],
         data=lambda: data(trace, differences, at),
@@ -81,8 +81,8 @@ ELSEWHERE = "these sizes belong to another case"
 
 
 def value_at(value: Value, part: str, trace: Trace, at: Mapping[str, int]) -> int | Missing:
-    """The value of a formula at some sizes; Missing, with the reason, if there is no formula, if
-    the sizes are below those from which formulas of bytes hold, or if the value is not whole."""
+    """The value of a formula at some sizes; Missing, with the reason, if there is no formula, if it
+    is one of bytes (`part`), which hold from larger sizes on, or if the value is not whole."""
     if isinstance(value, Break):
         return Missing("this value has no formula")
     if part == "bytes" and any(at[letter] < least for letter, least in trace.base.items()):
@@ -273,7 +273,7 @@ def data(
     trace: Trace, differences: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """The trace as JSON values. A formula is a string, or null if it is missing; `reasons` then
-    holds why, under the formula's keys ("backward calls", "peak_bytes"). `at` has the values at the
+    holds why, under the formula's keys ("backward mul", "peak_bytes"). `at` has the values at the
     given sizes, `against` the differences from equations; both only if asked for."""
     reasons: dict[str, str] = {}
 

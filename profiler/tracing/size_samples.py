@@ -128,7 +128,7 @@ class SizeSamples:
         return all(condition.rational(sizes) >= 0 for condition in self.region)
 
     def slope(self, condition: Poly, i: int) -> Number:
-        """The coefficient of letter i in a condition; 0 if it is no constant, as in l*d."""
+        """The constant coefficient of letter i in a condition, floors left out; 0 in l*d."""
         with suppress(ValueError):
             return condition.coefficient(self.letters[i]).constant() or 0
         return 0

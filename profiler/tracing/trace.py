@@ -229,12 +229,13 @@ def by_blocks(samples: SizeSamples, backend: str, *, divided: bool) -> Trace | N
 
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
-    """Solve the equations in a case (`region`), and return (conditions, sizes): a letter that
-    others determine, as in l - w = 0 (both l - w and w - l are conditions), moves from `over` to
-    the front of `let`, whose later formulas may hold it, and its value replaces it in the
-    conditions, of which those that then always hold are dropped; a letter of which the case has
-    only multiples of n gets the step n. A letter with a step moves only if it equals another
-    letter, which gets the step too: of l = w in steps of 4 and 6, w stays, in steps of 12."""
+    """Solve the equations in a case (`region`), and return the conditions and sizes that are left.
+
+    In l - w = 0 (l - w and w - l are both conditions) w determines l: l moves from `over` to the
+    front of `let`, since later formulas may hold l, and w replaces l in the conditions. Conditions
+    that then always hold are dropped. A letter of which the case has only multiples of n gets the
+    step n. A letter with a step moves only if it equals another letter, which gets the step too: of
+    l = w in steps of 4 and 6, w stays, in steps of 12."""
     for condition in by_text(region):
         for letter, multiple in sorted(sizes.over.items(), key=lambda each: each[1]):
             if (number := whole_divisor(condition, letter)) is not None:

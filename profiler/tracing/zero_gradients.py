@@ -46,9 +46,9 @@ def zero_arithmetic(
     made of.
 
     Args:
-        held: points at or below the first sizes, at which formulas are tested.
-        proven: points at which the whole pass is proven. Formulas are tested at those whose runs
-            make at most `MOST_MADE` bytes; the others become `untested`.
+        held: points at or below the first sizes.
+        proven: points at which the whole pass is proven. Formulas are tested at points of both
+            whose runs make at most `MOST_MADE` bytes; others of `proven` become `untested`.
         whole: whether all products of the axes' functions are tried in a formula.
 
     Raises:

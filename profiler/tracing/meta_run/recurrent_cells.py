@@ -148,8 +148,8 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
 def recurrent_cell_rule(kind: str) -> Callable[..., FusedCall]:
     """Make the rule of one step of a recurrent cell, a function that returns the record of a call,
     counted as one step of a layer. The rule has the arguments of torch.lstm_cell, ...: an input (b,
-    d), states (b, units), weights and biases. Raises TraceError: by the rule, for states narrower
-    or wider than the gates."""
+    d), states (b, units), weights and biases. The rule raises TraceError for states narrower or
+    wider than the gates."""
     layer = recurrent_layer_rule(kind)
 
     def rule(input: Tensor, hx: Any, *params: Tensor | None) -> FusedCall:

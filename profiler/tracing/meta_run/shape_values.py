@@ -166,12 +166,12 @@ class MetaMode(DispatchMode):
         return self.dispatched(func, types, args, kwargs or {})
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """A known number, or the result of `ran`."""
+        """The number that a call reads, if sizes alone determine it; else the result of `ran`."""
         known = known_number(kind.func, args)
         return self.ran(kind, args, kwargs) if known is None else known
 
     def ran(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation; its value is tracked."""
+        """Run an operation, give its result a value if sizes alone determine one, and return it."""
         result = kind.func(*args, **kwargs)
         follow_values(kind.func, args, kwargs, result)
         return result

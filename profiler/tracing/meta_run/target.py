@@ -150,8 +150,7 @@ def _lets(
 ) -> dict[str, Formula]:
     """A dict: name -> formula of each size in --let. A formula may use the letters of `over` and
     earlier names and, after h (in `over` or as an earlier name), also d and n, since h is d/n.
-    TraceError for any other
-    letter, an invalid formula, or a name that is given twice."""
+    TraceError for any other letter, an invalid formula, or a name that is given twice."""
     if isinstance(let, str):
         let = let.split(",")
     pairs = (
