@@ -150,7 +150,8 @@ def compare(
                 progress,
             )
             # in a pipe there is no bar
-            made = measured(run, output, (lambda _: None) if sys.stderr.isatty() else complain)
+            begin = (lambda _: None) if sys.stderr.isatty() else complain
+            made = measured(run, output, complain, begin)
     show(document(made), format_, None, False, context)
     told(made.failures)
     if made.interrupted:

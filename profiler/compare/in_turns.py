@@ -29,6 +29,7 @@ from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.intervals import LOW, least_number
 from profiler.meters.latency import LAUNCH_BOUND, launching_label
 from profiler.meters.rounds import (
+    LONG_S,
     VISIT,
     Visitor,
     equal_regions,
@@ -37,8 +38,8 @@ from profiler.meters.rounds import (
 )
 from profiler.meters.sampler import Instruments, latency_summary
 from profiler.meters.timers import CudaTimer, timer_for
-from profiler.records.grades import BUSY
-from profiler.records.measurement import Measurement, divide, new_id
+from profiler.records.grades import BUSY, INTERRUPTED, grade_of
+from profiler.records.measurement import Measurement, divide, new_id, readings_of
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
 from profiler.run.called import dispatched_by, zeros_of
 from profiler.run.measure import (
@@ -59,7 +60,8 @@ ROUNDS = 10
 METHOD = (
     "each round visits all candidates in random order, then in reverse; a sample is the mean of "
     f"the two visits of a round, a visit the fastest {LOW:.0%} of its timed regions after an "
-    "untimed call; a visit under thermal throttling is repeated, or the whole round if it persists"
+    f"untimed call (none before calls of {LONG_S:g} s or more); a visit under thermal throttling "
+    "is repeated, or the whole round if it persists"
 )
 ONE_THREAD_WORDS = (
     "other programs use the processors: all candidates are timed on one thread, because several "
@@ -354,6 +356,12 @@ class InProcess:
     """Why the process gave no results."""
     threads: int = 0
     """`Run.threads`, as the process determined it."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs had the processors while a candidate was timed."""
+        timed = readings_of(self.records.values(), "latency")
+        return any(INTERRUPTED in reading.labels or grade_of(reading) == BUSY for reading in timed)
 
     @property
     def disturbed(self) -> bool:

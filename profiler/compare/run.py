@@ -8,13 +8,14 @@ Obviously Wrong!" (2009)).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from profiler.compare.in_turns import InProcess, Run, measured
+from profiler.compare.in_turns import ONE_THREAD_WORDS, InProcess, Run, measured
 from profiler.compare.rows import Comparison, Row, rows_of
 from profiler.compare.verdict import too_few
 from profiler.records.measurement import Measurement
@@ -74,11 +75,20 @@ def in_fresh_process(made: Run, number: int) -> InProcess:
     )
 
 
+LONG_S = 30.0
+"""A comparison that takes this many seconds more after its first process says so."""
+
+
 def run(
-    made: Run, output: Path | None = None, tell: Callable[[str], object] = lambda sentence: None
+    made: Run,
+    output: Path | None = None,
+    tell: Callable[[str], object] = lambda sentence: None,
+    begin: Callable[[str], object] = lambda sentence: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Comparison:
     """Measure in turns and compare; with `output`, append a record per candidate and process.
-    `tell` gets a sentence before each fresh process.
+    `begin` gets a sentence before each fresh process. `tell` gets, after the first one of several,
+    the sentences on a busy machine and on the seconds that the others take (`clock`: seconds).
 
     Further processes replace those that were disturbed or gave no results, until `made.processes`
     processes count or more are lost than count. The first process determines the number of threads
@@ -99,10 +109,11 @@ def run(
         for number in count():
             alone = made.processes == 1
             if not alone:
-                tell(
+                begin(
                     f"{len(found) - lost} of {made.processes} processes done; the next one "
                     f"measures {len(made.asked)} candidates, --rounds {made.rounds}"
                 )
+            began = clock()
             taken = measured(made) if alone else in_fresh_process(made, number)
             if taken.lost and not any(each.records for each in found.values()):
                 raise MeasureError(taken.lost)
@@ -114,11 +125,33 @@ def run(
             lost = sum(each.disturbed or bool(each.lost) for each in found.values())
             if len(found) - lost == made.processes or lost > len(found) - lost:
                 break
+            if not number:
+                for sentence in after_first(made, taken, clock() - began):
+                    tell(sentence)
     except KeyboardInterrupt:
         if not found:
             raise
         interrupted = f"interrupted after {len(found)} of {made.processes} processes"
     return compared(made, found, interrupted or made.interrupted)
+
+
+def after_first(made: Run, taken: InProcess, seconds: float) -> Iterator[str]:
+    """Yield the sentences after the first of several processes, which took this many seconds: what
+    a comparison on a busy machine will say, and how long the other processes take."""
+    if taken.busy:
+        threads = " on one thread" if ONE_THREAD_WORDS in taken.notes else ""
+        yield (
+            f"other programs use the processors: all candidates are timed{threads}, and times are "
+            "estimates, printed as ≈ (busy); which candidate is faster is tested all the same, and "
+            "peak memory is as on a quiet machine"
+        )
+    left = made.processes - 1
+    if left * seconds >= LONG_S:
+        fewer = f"fewer --rounds than {made.rounds} or " if made.rounds > 1 else ""
+        yield (
+            f"the first process took {seconds:.0f} s: at that pace the other {left} take "
+            f"{left * seconds:.0f} s; {fewer}--processes 1 take less"
+        )
 
 
 def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:

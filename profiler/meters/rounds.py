@@ -32,6 +32,10 @@ from profiler.records.grades import BUSY, QUIET
 VISIT = LatencyLimits(min_blocks=1, regions=50, min_seconds=0.05, max_seconds=0.1)
 """The limits of a visit: regions that begin within a twentieth of a second."""
 
+LONG_S = 1.0
+"""A call of this many seconds or more takes the caches that other candidates left within less than
+a hundredth of its time: no untimed call comes before it."""
+
 ATTEMPTS = 3
 """The most attempts at a visit under heat."""
 
@@ -76,11 +80,12 @@ class Visitor:
     def __call__(self) -> float:
         """Time one visit to the candidate: seconds per call, of a block of timed regions a low
         quantile, or the time on the processor (`busy_estimate`). An untimed call comes first, as
-        the caches hold what the other candidates read. Raises Disturbed: the clock stayed held
-        down."""
+        the caches hold what the other candidates read, unless a call takes `LONG_S`. Raises
+        Disturbed: the clock stayed held down."""
         timer = self.setting.timer
         for _ in range(ATTEMPTS):
-            timer.several_s(self.call, 1, lambda: True, self.prepare)  # the untimed call
+            if self.call_s < LONG_S:  # the untimed call
+                timer.several_s(self.call, 1, lambda: True, self.prepare)
             region = self.call if self.block == 1 else calls_as_one(self.call, self.block)
             # the time since sampling began counts as 0: a visit is bounded by its block alone
             found = take_block(

@@ -10,6 +10,7 @@ import csv
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -180,10 +181,12 @@ def test_short_calls_share_a_region_and_long_ones_are_timed_once() -> None:
     visit = visiting(clock, worked(clock, lambda call: 1_000))
     assert visit.block == 200  # regions of 0.2 ms
     assert visit() == pytest.approx(1e-6)
-    long = visiting(clock, worked(clock, lambda call: 2_000_000_000))
-    before = clock.now
-    assert long() == pytest.approx(2.0)
-    assert clock.now - before == 4_000_000_000  # one that is not timed, and one region
+    for call_s, calls in ((0.9, 2), (2.0, 1)):  # one that is not timed, if short, and one region
+        duration = round(call_s * 1e9)
+        long = visiting(clock, worked(clock, partial(max, duration)))
+        before = clock.now
+        assert long() == pytest.approx(call_s)
+        assert clock.now - before == calls * duration
 
 
 def test_regions_of_all_candidates_are_about_as_long() -> None:
@@ -586,6 +589,7 @@ def in_six(
     died: Collection[int] = (),
     path: Path | None = None,
     tell: Callable[[str], object] = lambda sentence: None,
+    **more: Any,
 ) -> Comparison:
     """A run whose process k finds this ratio of the second candidate to the first; those that are
     hot find nothing."""
@@ -603,7 +607,7 @@ def in_six(
         return measured(replace(again, identity=made.identity))
 
     instead(in_fresh_process=fresh)
-    return run(attention(processes=6), path, tell)
+    return run(attention(processes=6), path, tell, **more)
 
 
 def test_the_ratio_of_each_process_is_one_value(
@@ -684,11 +688,41 @@ def test_a_process_that_dies_is_taken_anew_and_loses_nothing(
 ) -> None:
     said: list[str] = []
     ratios = [1.1, 1.3, 1.2, 1.15, 1.25, 1.12, 1.3]
-    found = in_six(instead, costs, ratios, died=(2,), tell=said.append)
+    found = in_six(instead, costs, ratios, died=(2,), begin=said.append)
     assert [int(sentence.split(" of 6 ")[0]) for sentence in said] == [0, 1, 2, 2, 3, 4, 5]
     assert said[0].endswith("processes done; the next one measures 2 candidates, --rounds 8")
     assert found.rows[0].verdict.pairs == 6 and len(found.records) == 12
     assert found.failures == ("process 3: it was killed",)
+
+
+@pytest.mark.parametrize("seconds", [5.0, 20.0])
+def test_after_the_first_process_the_time_of_the_others_is_told_once(
+    seconds: float, instead: Instead, costs: dict[str, Any]
+) -> None:
+    said: list[str] = []
+    now = iter(seconds * k for k in range(100))
+    in_six(instead, costs, [1.1] * 6, tell=said.append, clock=lambda: next(now))
+    assert said == [
+        "the first process took 20 s: at that pace the other 5 take 100 s; fewer --rounds than 8 "
+        "or --processes 1 take less"
+    ] * (seconds > 6)
+
+
+def test_after_the_first_process_a_busy_machine_is_told_once(
+    instead: Instead, costs: dict[str, Any]
+) -> None:
+    costs |= dict.fromkeys(modules().values(), lambda k: 1e-3 * (1 + 0.01 * k))
+    watch = ScriptedWatch(BlockObservation(waited_s=0.02))
+    instead(
+        in_fresh_process=lambda made, number: measured(replace(made, process=number, watch=watch))
+    )
+    said: list[str] = []
+    order = lambda sentence: said.append(sentence[:20])  # noqa: E731
+    run(attention(processes=6), None, order, order)
+    assert said == [
+        "0 of 6 processes don", "other programs use t",
+        *(f"{k} of 6 processes don" for k in range(1, 6)),
+    ]  # fmt: skip
 
 
 def test_a_run_that_is_interrupted_is_not_tested(
