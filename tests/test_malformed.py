@@ -110,6 +110,10 @@ DECLARATIONS = {
     "m.buffer('P', 2, 2, value=[[1], [1, 2]])": "the table of P has",
     "m.buffer('P', 2, below=l, value=[1, 1.5])": "the number 1.5 at (2), expected a whole number",
     "m.parameter('W')": "W is declared twice",
+    "m.parameter('P', d, latex='$ [x](javascript:1) $')": "latex of P is '$ [x](javascript:1) $': "
+    "expected a symbol in a formula",
+    "m.parameter('P', d, latex='W}')": "with a } for each {",
+    "m.parameter('P', d, latex='W' + chr(92))": "expected a symbol in a formula",
     "m.parameter('P', d, latex=3)": "latex must be a string, got the number 3",
     "m.parameter('P', m)": "an axis of P of NAME: expected a size, an index or a whole number, got "
     "the mixer NAME",
@@ -146,6 +150,9 @@ DECLARATIONS = {
 EQUATIONS = {
     # names that nothing declares
     "q[i, a] = x[i, a] * N": "nothing above is called N: a size is declared by (N,) = m.sizes('N')",
+    "f.array('late', l, cite='(3} [x](javascript:1)')": "cite of late is '(3} [x](javascript:1)': "
+    "expected the number of an equation, such as (3) or (15)-(16), of letters, digits, spaces",
+    "f.array('late', l, cite='-' * 10**5 + '$')": "late is '--------------------... (100,001",
     "K = f.array('K', l, P)": "a size is declared by P = m.size('P', 'its meaning', 16), an array",
     "K = f.array('K', l, L)": "called L: a size takes another letter, an array is declared by",
     "q[i, a] = Key[i, a]": "nothing above is called Key: an array is declared by f.array('Key', l, "

@@ -8,7 +8,17 @@ from io import StringIO
 import pytest
 
 from costmodel.commands.streams import harmless
-from costmodel.report.document import Code, Column, Document, Heading, Page, Table, Verbatim
+from costmodel.report.document import (
+    Code,
+    Column,
+    Document,
+    Heading,
+    Math,
+    Page,
+    Paragraph,
+    Table,
+    Verbatim,
+)
 from costmodel.report.formats import write
 
 CELLS = {
@@ -50,3 +60,37 @@ def test_markdown_has_no_html_of_others(part: Heading | Table | Verbatim | Code)
         assert f"`` `{TAG} ``" in rest
     else:
         assert TAG in rest and rest.count("<") == rest.count(r"\<")
+
+
+ESCAPED = {
+    "[x](javascript:1)": r"[x\](javascript:1)",
+    "![x](javascript:1)": r"![x\](javascript:1)",
+    "[x]: javascript:1": r"[x\]: javascript:1",
+    "[x][y]": r"[x\][y]",
+    "$x$ __init__ W_in ~~z~~": r"\$x\$ \_\_init\_\_ W_in \~~z\~~",
+    "&lt;b&gt; a & b": r"\&lt;b\&gt; a & b",
+    "a ` b": r"a \` b",
+    "```": r"\`\`\`",
+    "give `a`, [5]": "give `a`, [5]",
+}
+
+
+@pytest.mark.parametrize("text", ESCAPED)
+def test_markdown_reads_no_text_of_others_as_its_own(text: str) -> None:
+    shown = [Paragraph((text,)), Table("", (Column("a", "a"),), ((text,),))]
+    said = write(Document(lambda: shown), "markdown", Page()).splitlines()
+    assert (said[0], said[-1]) == (ESCAPED[text], f"| {ESCAPED[text]} |")
+
+
+@pytest.mark.parametrize("text", ["# a", "> a", "- a", "=== a", "~~~ a"])
+def test_a_paragraph_of_markdown_begins_no_other_block(text: str) -> None:
+    said = write(Document(lambda: [Paragraph((text,))]), "markdown", Page())
+    assert said.lstrip("\\")[0] == text[0] and said.startswith("\\")
+
+
+def test_a_symbol_ends_no_cell_and_begins_no_tag_of_markdown() -> None:
+    symbol = Math("x", r"|x|<y \|z\|")
+    said = write(
+        Document(lambda: [Table("", (Column("a", "a"),), ((symbol,),))]), "markdown", Page()
+    )
+    assert said.splitlines()[-1] == r"| $\vert x\vert < y \Vert z\Vert $ |"

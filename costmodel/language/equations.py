@@ -24,6 +24,7 @@ If `at` holds numbers of blocks of B rows, K[(at[i] - 1)*B + e, a] is row e of b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -77,6 +78,7 @@ from costmodel.symbolic.polynomial import (
     is_index,
     size,
 )
+from costmodel.symbolic.printing import unpaired_braces
 from costmodel.symbolic.sizes import LETTERS, Letter, is_letter
 
 Told = TypeVar("Told", bound=ValueError)
@@ -395,7 +397,8 @@ class Form:
                 function of the entry's positions may give the bound, as for a buffer.
 
         Raises:
-            EquationError: a declaration outside of the form's block, a bad or taken name or shape.
+            EquationError: a declaration outside of the form's block, a bad or taken name, or a bad
+                shape, `cite` or `latex`.
         """
         self._require_open(f"array {name}")
         _check_name(name, self.mixer)
@@ -404,6 +407,7 @@ class Form:
                 f"array {name} is declared twice in {self.mixer.name}: give one of them another "
                 "name"
             )
+        _check_printed(name, cite, latex)
         extents = self.mixer.extents(name, shape)
         last = largest_position(name, below, extents)
         self.arrays[name] = Array(
@@ -687,13 +691,14 @@ class Mixer:
         value: Any = None,
     ) -> Array:
         """Declare an array with a role (input, context, output, parameter or buffer) and return it.
-        EquationError for a name that is bad or taken, an input, context or output without an axis,
-        or a second output."""
+        EquationError for a name that is bad or taken, a bad `cite` or `latex`, an input, context or
+        output without an axis, or a second output."""
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(
                 f"array {name} is declared twice in {self.name}: give one of them another name"
             )
+        _check_printed(name, cite, latex)
         extents = self.extents(name, shape)
         if role in ("input", "context", "output") and not extents:
             raise EquationError(
@@ -1091,6 +1096,22 @@ def _check_name(name: str, mixer: Mixer) -> None:
         raise EquationError(
             f"'{shortened(name)}' in {mixer.name} is no name: expected a letter, then letters, "
             f"digits and _"
+        )
+
+
+def _check_printed(name: str, cite: str, latex: str) -> None:
+    """Raise EquationError for an equation's number of an array that formats of documents would not
+    print as text, and for a symbol in LaTeX that would end the formula around it."""
+    if not re.fullmatch(r"([^\W_]|[ ().,:;/'*+-])*", cite):
+        raise EquationError(
+            f"cite of {name} is '{shortened(cite)}': expected the number of an equation, such as "
+            "(3) or (15)-(16), of letters, digits, spaces and ( ) . , : ; / ' * + -"
+        )
+    rest = re.sub(r"\\.", "", latex)
+    if unpaired_braces(rest) or re.search(r"[$%\n]", rest) or rest.endswith("\\"):
+        raise EquationError(
+            f"latex of {name} is '{shortened(latex)}': expected a symbol in a formula, such as "
+            r"\bar{W}, without $ and %, and with a } for each {"
         )
 
 

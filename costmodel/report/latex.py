@@ -49,6 +49,7 @@ from costmodel.symbolic.printing import (
     formula_latex,
     poly_latex,
     short_floor,
+    unpaired_braces,
 )
 from costmodel.symbolic.sizes import LETTERS
 
@@ -120,11 +121,8 @@ def checked(label: str, caption: str) -> None:
     if label and not _LABEL.fullmatch(label):
         raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
     rest = re.sub(r"\\.", "", " ".join(caption.split()))
-    braces = re.sub("[^{}]", "", rest)
-    while "{}" in braces:
-        braces = braces.replace("{}", "")
     faults = {
-        "braces without a partner": braces,
+        "braces without a partner": unpaired_braces(rest),
         r"a % that begins a comment: write \% for per cent": "%" in rest,
         r"a \ at its end": rest.endswith("\\"),
         r"a $ without a partner: write \$ for the sign": rest.count("$") % 2,

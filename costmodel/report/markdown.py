@@ -8,8 +8,12 @@ from collections.abc import Iterator, Sequence
 from costmodel.report.document import (
     Display,
     Document,
+    Equal,
+    Formula,
     Heading,
     Line,
+    Math,
+    Paragraph,
     Section,
     Table,
     Verbatim,
@@ -67,8 +71,16 @@ class Markdown(Typeset):
         below += map(self.text, notes)
         return "\n".join([*title, *lines, *(f"\n{line}" for line in below)])
 
+    def paragraph(self, part: Paragraph) -> str:
+        """A paragraph whose first character begins no other block, such as a heading."""
+        text = super().paragraph(part)
+        return text if part.item or part.quote else re.sub(r"\A(?=[#>+=~-])", r"\\", text)
+
     def words(self, words: str) -> str:
         return escaped(words)
+
+    def tex(self, cell: Formula | Math | Equal | str) -> str:
+        return in_math(super().tex(cell))
 
     def noted(self, note: str, marks: Marks) -> str:
         return f" [{marks[note] if marks else note}]"
@@ -97,12 +109,35 @@ def code(words: str) -> str:
     return f"{fence}{space}{inside}{space}{fence}"
 
 
+ACTIVE = re.compile(r"[\\|*<$]|\](?=[(\[:])|&(?=#?\w+;)|~(?=~)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""Characters that markdown reads as more than text: of escapes, cells, tags, formulas, the end of a
+link's or an image's words, entities, and of emphasis."""
+
+IN_CODE = re.compile(r"[^`]*(`[^`]+`[^`]*)*")
+"""Words whose backticks, if any, enclose code."""
+
+
 def escaped(words: str) -> str:
-    """Words with the active characters of markdown escaped; two or more leading spaces become
-    `&nbsp;`, and line breaks spaces."""
+    r"""Words with the active characters of markdown escaped; two or more leading spaces become
+    `&nbsp;`, and line breaks spaces. Backticks are escaped unless each pair encloses code.
+
+    >>> escaped("[a](b) <c> d|e"), escaped("`f` g"), escaped("`f` g`")
+    ('[a\\](b) \\<c> d\\|e', '`f` g', '\\`f\\` g\\`')
+    """
     inside = words.lstrip(" ")
     lead = "&nbsp;" * (len(words) - len(inside)) if inside and words.startswith("  ") else ""
-    plain = inside if lead else words
-    for character in ("\\", "|", "*", "<"):
-        plain = plain.replace(character, f"\\{character}")
+    plain = ACTIVE.sub(r"\\\g<0>", inside if lead else words)
+    if not IN_CODE.fullmatch(words):
+        plain = plain.replace("`", r"\`")
     return lead + plain.replace("\n", " ")
+
+
+def in_math(tex: str) -> str:
+    r"""LaTeX in which markdown finds no tag, no link and no cell of a table, also where it knows no
+    formulas.
+
+    >>> in_math(r"|x|<y"), in_math(r"\|x\|[1](2)")
+    ('\\vert x\\vert < y', '\\Vert x\\Vert [1] (2)')
+    """
+    barred = re.sub(r"(\\?)\|", lambda bar: r"\Vert " if bar[1] else r"\vert ", tex)
+    return re.sub(r"<(?=[A-Za-z/!?])|\](?=[(\[:])", r"\g<0> ", barred)

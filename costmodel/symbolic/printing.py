@@ -313,3 +313,15 @@ def formula_words(value: Formula) -> str:
 def _guards_text(guards: Constraints) -> str:
     """The factor that is 1 where all guards hold and 0 elsewhere, as text."""
     return "*".join(f"Min(1, Max(0, {ORDERED.poly(g + 1)}))" for g in by_text(guards))
+
+
+def unpaired_braces(latex: str) -> str:
+    """The braces of a text in LaTeX that have no partner; escaped braces count too.
+
+    >>> unpaired_braces("a{b}{c}"), unpaired_braces("}{a}")
+    ('', '}')
+    """
+    braces = re.sub("[^{}]", "", latex)
+    while "{}" in braces:
+        braces = braces.replace("{}", "")
+    return braces
