@@ -89,7 +89,7 @@ from costmodel.commands.streams import (
     printed,
     safe_streams,
 )
-from costmodel.errors import TOO_LITTLE, is_interrupt, unusable_package, words_of
+from costmodel.errors import is_interrupt, memory_exhausted, unusable_package, words_of
 from costmodel.mixers.load import mixer as load_mixer, one_form, raised_in_users_file, with_form
 from costmodel.program.conventions import convention as read_convention
 from costmodel.report.formats import SCREEN, formats
@@ -843,8 +843,8 @@ def run(typed: Sequence[str]) -> int:
         return carried_out(typed)
     except MemoryError as error:
         RESERVE.clear()
-        needs = unusable_package(error)
-    complain(f"{_named(typed)} needs {needs}" if needs else TOO_LITTLE)
+        said = memory_exhausted(error, _named(typed))
+    complain(said)
     return FAILED
 
 
@@ -896,6 +896,8 @@ def carried_out(typed: Sequence[str]) -> int:
     except MemoryError:
         raise
     except known_errors() as error:
+        if isinstance(error.__cause__, MemoryError):
+            RESERVE.clear()
         complain(_sentence(error))
         return MISUSED if not isinstance(error, OSError) or error.filename is not None else FAILED
     except RecursionError as error:

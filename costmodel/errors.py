@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from opcode import opmap
+from traceback import walk_tb
 from types import FunctionType
 from typing import TYPE_CHECKING, Self
 
@@ -297,7 +298,10 @@ def unusable_package(error: BaseException, beside: str = "") -> str:
         remedy = f"; ulimit -v allows this process {limit >> 10:,} KB"
     elif isinstance(error, ImportError):
         remedy = f"; install it again (pip install --force-reinstall {how})"
-    return f"{package}, which does not load here: {words_of(error)}{remedy}"
+    said = words_of(error)
+    if isinstance(error, MemoryError):
+        said = "there is too little memory"
+    return f"{package}, which does not load here: {said}{remedy}"
 
 
 def _imported_package(error: BaseException, beside: str) -> str:
@@ -313,6 +317,26 @@ def _imported_package(error: BaseException, beside: str) -> str:
         if frame.f_code.co_name == "<module>" and package and not own:
             return package
     return ""
+
+
+def memory_exhausted(error: MemoryError, command: str) -> str:
+    """The sentence for exhausted memory: which package, or that this project's code, could not be
+    loaded for a command; else that smaller sizes need less."""
+    following: BaseException | None = error
+    loading = False
+    for _ in range(DEEPEST):  # memory may be exhausted again while an error is handled
+        if following is None:
+            break
+        if needs := unusable_package(following):
+            return f"{command} needs {needs}"
+        loading = loading or any(
+            frame.f_code.co_name == "<module>" for frame, _ in walk_tb(following.__traceback__)
+        )
+        following = following.__cause__ or following.__context__
+    limit = limit_words()
+    if loading:
+        return f"there is too little memory to load {command}{limit and f': {limit}'}"
+    return TOO_LITTLE
 
 
 def address_space() -> int | None:

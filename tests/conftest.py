@@ -136,6 +136,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["COSTMODEL_CACHE"] = "0"  # tests derive
     os.environ.pop("COLUMNS", None)  # pipes keep lines whole
+    os.unsetenv("COLUMNS")  # readline, which pytest imports, sets it behind os.environ
     if config.getoption("--grid"):
         os.environ["COSTMODEL_GRID"] = "1"  # tests draw all their random examples
     sys.dont_write_bytecode = False

@@ -106,7 +106,7 @@ NEEDS = "profile needs torch, which does not load here:"
     ("torch", "typed", "told"),
     [
         ("raise OSError('libc10.so: none')", "profile she", f"{NEEDS} OSError: libc10.so: none"),
-        ("raise MemoryError", "profile he", f"{NEEDS} MemoryError"),
+        ("raise MemoryError", "profile he", f"{NEEDS} there is too little memory;"),
         ("import os; os._exit(1)", "doctor", "a library that doctor needs ended the process"),
         ("import os; os.abort()", "check she", "a library that check needs ended the process"),
     ],
@@ -133,3 +133,28 @@ def test_an_interrupt_and_a_bug_under_a_limit_blame_no_library(
     done = limited(told, tmp_path, "")
     assert done.returncode == code
     assert [line.partition(":")[0] for line in done.stderr.splitlines()[-1:]] == last
+
+
+AGAIN = """def again(error): raise MemoryError
+cli.raised_in_users_file = again
+sys.path.insert(0, sys.argv[1]); sys.exit(cli.run(sys.argv[2:]))
+"""
+OWN = """def late(typed): exec("raise MemoryError", {"__name__": "profiler.late"})
+cli.carried_out = late
+sys.exit(cli.run(sys.argv[2:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [(AGAIN, f"{NEEDS} OSError: none; ulimit -v"), (OWN, "there is too little memory to load")],
+)
+def test_memory_that_a_loading_module_exhausts_is_no_matter_of_sizes(
+    body: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('none')")
+    done = limited(body, tmp_path, "profile she")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr and "smaller sizes" not in done.stderr
+    assert "ulimit -v allows" in done.stderr and "1,073,741,824 KB" in done.stderr

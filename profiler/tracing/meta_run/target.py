@@ -24,12 +24,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from costmodel import errors
 from costmodel.errors import (
+    TOO_LITTLE,
     FormulaError,
     Raised,
     Unanswered,
     UnknownMixer,
     as_exception,
     text_of,
+    unusable_package,
     words_of,
 )
 from costmodel.language.formula_text import parse
@@ -518,6 +520,8 @@ def _error_words(error: Exception) -> str:
         return f"torch has no {name} for the meta device, on which nothing is computed"
     if isinstance(error, Raised):  # its text says what was raised
         return said
+    if isinstance(error, MemoryError) and not said:
+        return TOO_LITTLE
     if not isinstance(error, ValueError | RuntimeError):
         return words_of(error)
     paragraph = " ".join(said.split("\n\n")[0].split())
@@ -528,13 +532,16 @@ def _error_words(error: Exception) -> str:
 def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
     """A context that turns errors of a run on the meta device into a TraceError of one sentence,
     which names the cause if known (values that a meta tensor lacks, a tensor on the CPU, an
-    operator that does not run there) and the last line of a user's file."""
+    operator that does not run there) and the last line of a user's file. A MemoryError passes if it
+    arose while a package was loaded, as torch loads some of its modules late."""
     try:
         with as_exception():
             yield
     except TraceError:
         raise
     except Exception as error:  # a module of a user's own may raise anything
+        if isinstance(error, MemoryError) and unusable_package(error):
+            raise
         where = foreign_line(error)
         if isinstance(error, Untraceable):
             line = f" ({where.removeprefix(', ')})" if where else ""
