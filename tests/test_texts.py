@@ -77,7 +77,10 @@ ESCAPED = {
 
 @pytest.mark.parametrize("text", ESCAPED)
 def test_markdown_reads_no_text_of_others_as_its_own(text: str) -> None:
-    shown = [Paragraph((text,)), Table("", (Column("a", "a"),), ((text,),))]
+    shown: list[Paragraph | Table] = [
+        Paragraph((text,)),
+        Table("", (Column("a", "a"),), ((text,),)),
+    ]
     said = write(Document(lambda: shown), "markdown", Page()).splitlines()
     assert (said[0], said[-1]) == (ESCAPED[text], f"| {ESCAPED[text]} |")
 
