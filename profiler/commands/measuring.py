@@ -253,10 +253,10 @@ def measured(
     from profiler.sweep.points import Point
 
     limits = replace(LatencyLimits.within(asked.seconds), cold=cold)
-    apart: list[tuple[Request, MeasureError]] = []
-    fitting = requests(planned(asked), unequal=lambda *each: apart.append(each))
-    wanted = list({Point(request).key: request for request in fitting}.values())
     number = asked.processes or 1
+    apart: list[tuple[Request, MeasureError]] = []
+    fitting = requests(planned(asked), processes=number, unequal=lambda *each: apart.append(each))
+    wanted = list({Point(request).key: request for request in fitting}.values())
     refuse_too_many(len(wanted), 1, number)
     if counts_only:
         times = {"--processes": number > 1, "--energy": asked.energy,

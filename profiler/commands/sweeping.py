@@ -121,10 +121,12 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
     wanted = planned(asked)
     # with Ray, this machine may lack the device
     here = "cpu" if manner.ray is not None else wanted.device
-    found = requests(replace(wanted, device=here), refused=True)
+    processes = asked.processes or 1
+    wanted = replace(wanted, device=here)
+    found = requests(wanted, refused=True, rounds=manner.rounds, processes=processes)
     kind = (asked.device or found[0].device).partition(":")[0]
     found = [replace(request, device=kind) for request in found]
-    return order.grid(found, manner.rounds, manner.order_seed, asked.processes or 1, part)
+    return order.grid(found, manner.rounds, manner.order_seed, processes, part)
 
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:

@@ -81,13 +81,21 @@ Unequal = Callable[[Request, MeasureError], object]
 """A function that receives a request of a module that differs from its equations, and the error."""
 
 
-def requests(plan: Plan, *, refused: bool = False, unequal: Unequal | None = None) -> list[Request]:
+def requests(
+    plan: Plan,
+    *,
+    refused: bool = False,
+    unequal: Unequal | None = None,
+    rounds: int = 1,
+    processes: int = 1,
+) -> list[Request]:
     """List the measurements of a plan as requests, mixer by mixer.
 
     Args:
         refused: keep requests whose sizes their mixer refuses, if others remain.
         unequal: receives the requests of a user's module that differs from its equations, which
             the list then leaves out, if others remain.
+        rounds: how often each process measures every request, which counts towards `MOST_POINTS`.
 
     Raises:
         MeasureError: an unknown implementation, device or dtype; a mixer without an implementation
@@ -106,7 +114,8 @@ def requests(plan: Plan, *, refused: bool = False, unequal: Unequal | None = Non
             for phase in map(phase_name, plan.phases)
             for sizes in subject(mixer).combinations(phase, plan.given)
         ]
-        refuse_too_many(len(found) + len(combined) * len(chosen) * len(dtypes))
+        number = len(found) + len(combined) * len(chosen) * len(dtypes)
+        refuse_too_many(number, rounds, processes)
         _refuse_sizes(mixer, [sizes for _, sizes in combined], refused)
         wrong = {one.name: why for one in chosen if (why := _why_unequal(mixer, one, plan))}
         for phase, sizes in combined:

@@ -21,6 +21,7 @@ from profiler.records.grades import INTERRUPTED, undisturbed
 from profiler.records.keys import key_of
 from profiler.records.measurement import Measurement, new_id
 from profiler.records.store import append
+from profiler.records.words import sizes_words
 from profiler.run.measure import count, measure
 from profiler.run.request import Request
 from profiler.sweep.failures import (
@@ -42,10 +43,12 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass
 class Session:
-    """The measurements of a run, and one sentence per distinct failure."""
+    """The measurements of a run, and the failures."""
 
     measurements: list[Measurement] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    failed_at: dict[str, list[str]] = field(default_factory=dict)
+    """Sentence of a failure -> the points with this failure, as phase and sizes; none for a module
+    that is not measured at any sizes."""
     lost: list[Measurement] = field(default_factory=list)
     """For each request that failed and that no process measured, a record without readings that
     keeps the reason."""
@@ -53,15 +56,28 @@ class Session:
     """Kind of failure -> the number of points."""
     interrupted: bool = False
 
-    def failed(self, failure: Failure) -> None:
-        """Count a failure; equal sentences are kept once."""
+    def failed(self, request: Request, failure: Failure) -> None:
+        """Count the failure of a request; equal sentences are kept once."""
         self.kinds[failure.kind] += 1
-        if failure.sentence not in self.failures:
-            self.failures.append(failure.sentence)
+        points = self.failed_at.setdefault(failure.sentence, [])
+        if (point := f"{request.phase}, {sizes_words(request.sizes)}") not in points:
+            points.append(point)
+
+    @property
+    def failures(self) -> list[str]:
+        """One sentence per distinct failure, with its first point and the number of others."""
+        found = []
+        for sentence, points in self.failed_at.items():
+            many = len(points) > 2
+            said = [*points[:1], f"{len(points) - 1:,} other points"] if many else points
+            at = f" (at {', and at '.join(said)})" if said else ""
+            found.append(f"{sentence}{at}")
+        return found
 
     def lose(self, request: Request, failure: Failure) -> None:
         """Count the failure of a request that no process measured, and keep its record."""
-        self.failed(failure)
+        self.kinds[failure.kind] += 1
+        self.failed_at.setdefault(failure.sentence, [])
         self.lost.append(failed_record(Point(request), failure, {}))
 
 
@@ -107,7 +123,7 @@ def run(
         """Add an outcome to the session and, if there is a file, to the file."""
         point = Point(outcome.point.request)  # one point for all processes
         if isinstance(outcome.found, Failure):
-            session.failed(outcome.found)
+            session.failed(point.request, outcome.found)
             lost.setdefault(point.key, failed_record(point, outcome.found, outcome.environment))
             return
         measured.add(point.key)
@@ -231,7 +247,7 @@ def sweep(
         point, found = outcome.point, outcome.found
         tried.add(point.key)
         if isinstance(found, Failure):
-            session.failed(found)
+            session.failed(point.request, found)
             found = failed_record(point, found, outcome.environment)
         place = point.place | {"worker": outcome.worker}
         if not results.add(structs.replace(by_command(found, command), sweep=place)):

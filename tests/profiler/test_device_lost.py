@@ -88,7 +88,8 @@ def test_a_process_measures_nothing_more_on_a_device_that_it_lost(
     assert FAULT not in found.kinds
     assert found.failures == [
         "device 'cuda' stopped answering this process when me toeplitz was measured: the rest "
-        "needs a new process"
+        "needs a new process (at training, b = 1, l = 5, d = 2, and at training, b = 1, l = 7, "
+        "d = 2)"
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def test_a_failure_is_a_sentence_and_stops_nothing_else(
     outcomes(ATTENTION, MeasureError("me fft (bf16): torch has none"), UNTIMED)
     found = run([request()] * 3, path)
     assert found.measurements == [ATTENTION, UNTIMED] == read(path)[0]
-    assert found.failures == ["me fft (bf16): torch has none"]
+    assert found.failures == ["me fft (bf16): torch has none (at training, b = 1, l = 3, d = 2)"]
     assert found.lost == []  # another try at the same point was measured
 
 
@@ -129,6 +130,15 @@ def test_a_request_that_failed_has_a_record_with_its_reason(
     (lost,) = found.lost
     assert (lost.mixer, lost.implementation, lost.sizes) == ("me", "fft", request().sizes)
     assert lost.failed and lost.reason("latency") == "worn out"
+
+
+def test_a_failure_names_its_points(outcomes: Callable[..., None]) -> None:
+    outcomes(*[MeasureError("no luck")] * 6)
+    at = [dataclasses.replace(request(), sizes={"b": 1, "d": 2, "l": n}) for n in (3, 5, 7)]
+    first = "no luck (at training, b = 1, l = 3, d = 2"
+    assert run(at[:1]).failures == [f"{first})"]
+    assert run(at[:2]).failures == [f"{first}, and at training, b = 1, l = 5, d = 2)"]
+    assert run(at).failures == [f"{first}, and at 2 other points)"]
 
 
 def test_progress_is_told(outcomes: Callable[..., None]) -> None:

@@ -290,6 +290,10 @@ def test_a_plan_is_printed_and_nothing_is_measured(
         (("--l", "2", "--plan", "--rounds", "0"), "--rounds"),
         (("--l", "2", "--plan", "--rounds", "1000000000"), "expected at most 100,000"),
         (("--l", "1:1000", "--plan", "--processes", "1000"), "expected at most 100,000"),
+        (
+            ("--l", "1:30000", "--phase", "both", "--plan", "--rounds", "1000"),
+            "(120,000 in a round, rounds: 1,000, processes: 1): expected at most 100,000",
+        ),
         (("--l", "2", "--plan", "--shard", ""), "--shard is empty: give it a value, or leave it"),
         (("--l", "2", "--plan", "--ray="), "--ray is empty: give it a value, or leave it out"),
         (("--l", "2", "--plan", "--device", ""), "--device is empty: give it a value"),

@@ -86,7 +86,8 @@ def test_two_devices_are_two_processes_that_fill_one_file(tmp_path: Path) -> Non
     records, problems = read(path)
     assert problems == [] and found.kinds == {DIED: 1}
     assert found.failures == [
-        "the measuring process was killed: the machine's memory may have run out"
+        "the measuring process was killed: the machine's memory may have run out (at training, "
+        f"b = 1, l = {sweeping.KILLED}, d = 2)"
     ]
     assert sorted(keys_in(path)) == sorted(point.key for point in points_of(blocks))
     for record in records:
