@@ -185,6 +185,7 @@ REFUSED = {
     "--state forty": "got 'forty'",
     "--total 3GB": "'3GB' is an amount of bytes",
     "--total 1e99": "at most 10**40",
+    f"--total {'9' * 5000}": "expected a number, such as 1000000, 1e12 or 3T, got '999",
     "--total 1e40 --limit total=1": "total has two limits, 1e40 and 1",
     "--state 1GB --largest Q": "size Q is a size of none of these mixers",
     "--state 1GB --largest w": "self-attention: no size w: expected one of",

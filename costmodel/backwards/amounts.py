@@ -23,7 +23,8 @@ THOUSANDS: Mapping[str, int] = {
 }
 """Suffix of a plain number -> its factor."""
 
-_AMOUNT = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,3}))?\s*([A-Za-z]*)")
+_DIGITS = r"[0-9]{1,999}\.?[0-9]{0,999}|\.[0-9]{1,999}"
+_AMOUNT = re.compile(rf"([+-]?)({_DIGITS})(?:[eE]([+-]?[0-9]{{1,3}}))?\s*([A-Za-z]*)")
 _MOST = 40
 """The power of ten that an amount may reach at most."""
 
