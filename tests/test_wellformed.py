@@ -17,7 +17,7 @@ from costmodel.program.chosen_sizes import fit
 from costmodel.program.lowering import lower
 from costmodel.program.wellformed import check_form
 from costmodel.proofs.against_oracle import Sizes
-from costmodel.proofs.check import first_apart, prove
+from costmodel.proofs.check import _differ, first_apart, prove
 from costmodel.symbolic.polynomial import padded
 from tests.small import complete
 
@@ -510,3 +510,38 @@ def test_the_shortest_wrong_sequence_is_found_in_few_tries() -> None:
     found = first_apart(cm.mixer("self-attention"), apart, [{"l": 67, "d": 2, "n": 1}])
     assert found == ({"l": 65, "d": 1, "n": 1}, "wrong")
     assert len(tried) < 100
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (lambda x: cm.function("log", -x * x), "does not run: log has no value at -"),
+        (lambda x: cm.exp(x + 10000), "has an output that is not finite at l = 1, d = 1"),
+        (lambda x: cm.exp(x + 10000) - cm.exp(x + 10000), "has an output that is not finite"),
+    ],
+)
+def test_a_form_without_finite_numbers_is_not_well_formed(
+    value: Callable[[Any], Any], why: str
+) -> None:
+    def write(m: Any, f: Any, x: Any, y: Any) -> None:
+        _, _, i, _, a = indices(m, f)
+        y[i, a] = value(x[i, a])
+
+    (proof,) = prove(mixer(write))
+    assert proof.passed is False and why in proof.detail
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "differ"),
+    [
+        ([1.0, np.nan], [1.0, np.nan], True),
+        ([np.inf, 2.0], [1.0, 2.0], True),
+        ([np.inf, 2.0], [np.inf, 3.0], True),
+        ([np.inf, 2.0], [np.inf, 2.0 + 1e-12], False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_forms_differ_in_numbers_that_are_not_finite(
+    one: list[float], two: list[float], differ: bool
+) -> None:
+    assert _differ(np.array(one), np.array(two)) is differ

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from costmodel.errors import OracleError
 from costmodel.language.functions import TABLE
 from costmodel.language.nodes import Array
 from costmodel.oracle.places import At, Point
@@ -134,7 +135,7 @@ def times(factor: float, body: Step) -> Step:
 def called(function: str, body: Step) -> Step:
     """The compiled call of a named function, a function of a point: the instance tallies the
     function's steps (`functions.TABLE`; of sigmoid exp, add and div), and the result is as many
-    operations deeper than the operand."""
+    operations deeper than the operand. OracleError for a logarithm or root without a value."""
     taken, value = TABLE[function].steps, FUNCTIONS[function]
     deep = len(taken)
 
@@ -142,7 +143,11 @@ def called(function: str, body: Step) -> Step:
         result, depth, steps, token, given, _ = body(point, instance)
         for name in taken:
             instance.operations[name] += 1
-        return new(Scalar, (value(result), depth + deep, steps + deep, token, given, False))
+        try:
+            found = value(result)
+        except ValueError:
+            raise OracleError(f"{function} has no value at {result:g}") from None
+        return new(Scalar, (found, depth + deep, steps + deep, token, given, False))
 
     return step
 

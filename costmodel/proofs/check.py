@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from costmodel.errors import EquationError, OracleError, SizeError, Unsupported
@@ -93,12 +94,14 @@ def _well_formed(mixer: Mixer) -> Proof:
     name = "well formed"
 
     def stopped(sizes: Sizes) -> str:
-        """Why a form does not run at these sizes; "" if all forms run."""
+        """Why a form has no finite output at these sizes; "" if all forms have one."""
         for form in mixer.forms.values():
             try:
-                _ = execute(form, sizes).trace
+                found = execute(form, sizes).output
             except (OracleError, ArithmeticError) as error:
                 return f"form '{form.name}' does not run: {error}"
+            if not abs(found).max(initial=0) < inf:
+                return f"form '{form.name}' has an output that is not finite at {words(sizes)}"
         return ""
 
     try:
@@ -326,8 +329,10 @@ def evaluated(form: Form, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 
 def _differ(one: Any, two: Any, where: Any = ...) -> bool:
-    """Whether two arrays differ in shape, or beyond rounding in the entries at `where`."""
+    """Whether two arrays differ in shape, or beyond rounding in the entries at `where`: nan differs
+    from every number, an infinity from every other one."""
     if one.shape != two.shape:
         return True
-    apart = abs(one[where] - two[where]).max()
-    return bool(apart > TOLERANCE * max(1.0, float(abs(one).max())))
+    left, right = one[where], two[where]
+    scale = max(1.0, float(abs(one[abs(one) < inf]).max(initial=0)))
+    return not bool(((left == right) | (abs(left - right) <= TOLERANCE * scale)).all())
