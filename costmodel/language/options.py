@@ -152,7 +152,7 @@ class Family:
 
     def of(self, options: Sequence[str], sizes: Mapping[str, int] | None = None) -> Mixer:
         """The mixer of the family with some options, in any order, and some sizes of its own (in
-        braces). A call with the same options and sizes returns the same object.
+        braces). A call with the same options, and sizes in the same order, returns the same object.
 
         Raises:
             UnknownMixer: an option that is unknown, named twice, or excluded by another.
