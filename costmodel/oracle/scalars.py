@@ -135,7 +135,7 @@ def times(factor: float, body: Step) -> Step:
 def called(function: str, body: Step) -> Step:
     """The compiled call of a named function, a function of a point: the instance tallies the
     function's steps (`functions.TABLE`; of sigmoid exp, add and div), and the result is as many
-    operations deeper than the operand. OracleError for a logarithm or root without a value."""
+    operations deeper than the operand. OracleError for an operand without a value, as log of -1."""
     taken, value = TABLE[function].steps, FUNCTIONS[function]
     deep = len(taken)
 
