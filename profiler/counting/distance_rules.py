@@ -168,7 +168,7 @@ def product_of_three(call: Call) -> Operations:
         shape[unrolled] = 1
     left, counts = shapes[0], Operations()
     for right, over in ((shapes[1], summed & lacking[2]), (shapes[2], summed - lacking[2])):
-        made = [max(pair) for pair in zip(left, right, strict=True)]
+        made = [b if a == 1 else a for a, b in zip(left, right, strict=True)]
         left = [1 if axis in over else extent for axis, extent in enumerate(made)]
         counts += Operations(mul=prod(made), add=prod(made) - prod(left))
     # a summed unrolled axis: the partial results of its positions are added up
@@ -182,7 +182,7 @@ def weight_norm_backward(call: Call) -> Operations:
     g: dg = sum(dw v)/n, dv = dw (g/n) - v (g/n) (dg/n)."""
     source = call.tensor("saved_v")
     refuse_complex(call, source)
-    entries, rows = source.numel(), call.tensor("saved_norms").numel()
+    entries, rows = source.numel(), min(call.tensor("saved_norms").numel(), source.numel())
     sums = Operations(mul=entries, add=entries - rows, div=rows)
     factors = Operations(mul=rows, div=2 * rows)
     return sums + factors + Operations(mul=2 * entries, add=entries)

@@ -114,7 +114,7 @@ def filled_bags(call: Call) -> int:
     starts = call.values(call.tensor("offsets"), "the number of filled bags", remedy).tolist()
     rows, padding = call.tensor("indices"), call.arguments["padding_idx"]
     # offsets may have the end of the last bag as a last entry, which begins no bag
-    bags = list(zip(starts, [*starts[1:], rows.numel()], strict=True))[: call.output.shape[0]]
+    bags = list(zip(starts, [*starts[1:], rows.numel()], strict=False))[: call.output.shape[0]]
     if padding < 0:
         return sum(start < end for start, end in bags)
     named = call.values(rows, "the number of padding rows") != padding

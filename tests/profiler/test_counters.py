@@ -509,6 +509,11 @@ def test_the_axis_of_windows_may_be_counted_from_the_end() -> None:
         ("native_group_norm_backward",
          lambda: nn.GroupNorm(2, 4)(torch.empty(0, 4, 5)).sum().backward()),
         ("_fft_c2c", lambda: torch.fft.fftn(ones(2, 3), dim=())),
+        ("_embedding_bag", lambda: nn.EmbeddingBag(4, 3)(torch.zeros(0, 2, dtype=torch.long))),
+        ("_trilinear", lambda: torch.bilinear(ones(0, 3), ones(0, 4), ones(2, 3, 4), None)),
+        ("_weight_norm_interface_backward",
+         lambda: torch.ops.aten._weight_norm_interface_backward(
+             ones(3, 0), ones(3, 0), ones(3, 1), ones(3, 1), 0)),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:var")
