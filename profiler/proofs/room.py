@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -43,8 +43,8 @@ def tensors_held(*holders: Any) -> Iterator[Tensor]:
             left.append(one.__self__)
         else:
             left.extend(getattr(one, "__dict__", {}).values())
-            slots = (name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ()))
-            left.extend(getattr(one, name, None) for name in slots)
+            slots = (slot for kind in type(one).__mro__ for slot in vars(kind).items())
+            left.extend(getattr(one, k, None) for k, v in slots if type(v) is MemberDescriptorType)
 
 
 def decoded_room(case: ModuleCase) -> list[int]:

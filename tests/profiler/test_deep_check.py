@@ -29,6 +29,7 @@ from profiler.proofs.draws import Draw, at_each_size, draws
 from profiler.proofs.each_size import EachSize
 from profiler.proofs.equality import not_reached
 from profiler.proofs.history import BEFORE
+from profiler.proofs.room import tensors_held
 from profiler.proofs.rounding import WrongKernels, sharp
 from profiler.proofs.trial import KEEPS_APART, Decoding, Refused, Subject, Trial
 from tests.stand_ins import Instead, substitute
@@ -880,3 +881,18 @@ def test_equal_seeds_draw_the_same(tmp_path: Path) -> None:
     system = Subject(mixer, described).forward
     assert tuple(draws(mixer, system, 0, tuple(BEFORE))) == drawn(target)
     assert tuple(draws(mixer, system, 1, tuple(BEFORE))) != drawn(target)
+
+
+class Slotted:
+    """One slot under a mangled name, in a class that names its slots by one string."""
+
+    __slots__ = "__rows"
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.__rows = rows
+
+
+def test_a_tensor_in_any_slot_or_partial_call_is_held() -> None:
+    rows = torch.ones(3)
+    assert [*tensors_held(Slotted(rows))] == [rows]
+    assert [*tensors_held(partial(print, rows))] == [rows]
