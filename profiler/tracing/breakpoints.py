@@ -229,8 +229,8 @@ def boundaries(
 
 def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
     """A sympy expression as a polynomial, with floors for divisions and remainders (s0 // 2 as
-    floor(l/2)); None if the expression has a power or another function, a divisor that may be
-    below 1, or a symbol that `known` (symbol -> polynomial in the letters) lacks."""
+    floor(l/2)); None if the expression has another function, a divisor that may be below 1, or a
+    symbol that `known` (symbol -> polynomial in the letters) lacks."""
     if expression.is_Integer:
         return Poly.of(int(expression))
     if expression.is_Symbol:
@@ -242,6 +242,8 @@ def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
     first, *others = made
     if expression.is_Add:
         return sum(others, first)
+    if expression.is_Pow and isinstance(power := others[0].constant(), int) and power > 0:
+        return first**power
     if expression.is_Mul:
         return reduce(mul, others, first)
     if isinstance(expression, FloorDiv | Mod | PythonMod) and nonnegative(others[0] - 1):

@@ -275,3 +275,18 @@ def test_a_size_that_torch_takes_as_a_number_is_told_with_the_modules_line() -> 
     (said,) = traced(unbound).doubts
     line = unbound.__code__.co_firstlineno + 1
     assert f"test_breakpoints.py:{line} in unbound" in said
+
+
+class ByArea(nn.Module):
+    """Works twice as much where the square of the length exceeds 50 widths."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * x * x if x.shape[0] * x.shape[0] > 50 * y.shape[0] else x * x
+
+
+def test_a_condition_on_the_square_of_a_size_divides_the_cases() -> None:
+    def made(l: int, w: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+        return ByArea(), (torch.empty(l), torch.empty(w))
+
+    found = trace(made, over="l,w", grad="none", memory=False)
+    assert str(found.forward["mul"]) == "2*l where l**2 > 50*w; l where l**2 <= 50*w"
