@@ -502,9 +502,10 @@ class Trial:
         return {e.array.gradient_of.name: e.name for e in backward if e.array.gradient_of}
 
     def slack(self, answer: str) -> float:
-        """The rounding error of an answer (a result, gradient or decoded rows) at these inputs, a
-        number estimated by runs in fewer digits, plus the distance to the answer with an exact
-        softplus, which torch's approximates."""
+        """The rounding error of an answer (a result, gradient or decoded rows) at these inputs: of
+        a module that computes in float32 inside, that of float32; else an estimate by runs in fewer
+        digits, plus the distance to the answer with an exact softplus, which torch's
+        approximates."""
         if answer in self.single:
             return self.single[answer]
         case = self.subject.built(self.draw)

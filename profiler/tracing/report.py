@@ -61,7 +61,7 @@ def rows_of(trace: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]
 def answers(trace: Trace) -> Iterator[tuple[str, str, Value]]:
     """Yield (part, kind, formula) of every quantity, in the order of the table: ("forward", "mul",
     ...). Parameters have the kind "" if none is frozen, else "trainable" and "frozen"; "all"
-    replaces "trainable" if either has no polynomial to subtract."""
+    replaces "trainable" if either has no polynomial to subtract. TraceError without bytes."""
     for phase in ("forward", "backward"):
         for name, value in trace.classes(phase).items():
             yield phase, name, value
