@@ -8,7 +8,7 @@ A linear map x W becomes x W + (x A) B, with A (in, r) and B (r, out): LoRA, Hu 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import cache, partial
 
@@ -97,18 +97,18 @@ class _Adapting:
 
     def _parameter(self, name: str, inner: Sequence[int], shape: tuple[Poly, ...]) -> Array:
         """The parameter `name` of an adapter, declared at the first call, with primes behind a name
-        that an array of the mixer has. `inner`: the summed axes of the weights W, so that x W and y
-        W^T have an adapter each."""
+        that an array of the mixer or of one of its forms has. `inner`: the summed axes of the
+        weights W, so that x W and y W^T have an adapter each."""
         if (key := (name, tuple(inner))) not in self.own:
-            while name in self.made.arrays:
-                name += "'"
+            forms = self.old.mixer.forms.values()
+            name = _free(name, {*self.made.arrays}.union(*(form.arrays for form in forms)))
             self.own[key] = self.made.arrays[name] = Array(name, "parameter", shape, self.made)
         return self.own[key]
 
     def _array(self, name: str, shape: tuple[Poly, ...]) -> Array:
-        """A new array of the form, with primes behind a `name` that the form already has."""
-        while name in self.arrays:
-            name += "'"
+        """A new array of the form, with primes behind a `name` that an array of the form or of the
+        mixer has."""
+        name = _free(name, self.arrays.keys() | self.made.arrays.keys())
         self.arrays[name] = Array(name, "intermediate", shape, self.made)
         return self.arrays[name]
 
@@ -130,6 +130,13 @@ def _linear_map(node: Node, equation: Equation) -> tuple[Ref, Ref] | None:
         if of_x & of_W == summed and of_W - summed and of_x - summed <= free:
             return x, W
     return None
+
+
+def _free(name: str, taken: Set[str]) -> str:
+    """The name, with as many primes as none of the names `taken` has."""
+    while name in taken:
+        name += "'"
+    return name
 
 
 def _gathers(position: Position) -> bool:

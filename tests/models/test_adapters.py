@@ -71,6 +71,24 @@ def test_names_of_adapters_are_their_own() -> None:
     assert OracleComparison(made).at({"l": 3, "d": 4}).apart == []
 
 
+def test_names_of_adapters_are_those_of_no_array_of_a_form() -> None:
+    """A form has arrays A_W and B_W of its own, and the mixer a parameter x_A_V."""
+    m = Mixer("named")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W, V, own = m.parameter("W", d, d), m.parameter("V", d, d), m.parameter("x_A_V", d)
+    with m.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        A, B = f.array("A_W", l, d), f.array("B_W", l, d)
+        A[i, b] = cm.sum_(x[i, a] * W[a, b], over=a) + own[b]
+        B[i, b] = A[i, b] * A[i, b]
+        y[i, b] = cm.sum_(B[i, a] * V[a, b], over=a)
+    made, names = adapted(m, RANK)
+    arrays = [*made.arrays, *made.forms["direct"].arrays]
+    assert names == {"A_W'", "B_W'", "A_V", "B_V"} and len(arrays) == len({*arrays})
+    assert OracleComparison(made).at({"l": 3, "d": 4}).apart == []
+
+
 @pytest.mark.parametrize("name", ["grouped", "mla", "FFN"])
 def test_adapters_are_counted_as_their_execution_counts_them(name: str) -> None:
     made, _ = adapted(MIXERS[name], RANK)
