@@ -13,7 +13,8 @@ import sympy
 import costmodel as cm
 from costmodel.errors import EquationError, SizeError
 from costmodel.networks import model
-from costmodel.program.chosen_sizes import compound_quotients
+from costmodel.program.chosen_sizes import compound_quotients, divisors
+from costmodel.proofs.against_oracle import differences
 
 SIZES = {"d": 6, "n": 2, "t": 3}
 
@@ -180,6 +181,26 @@ def test_an_extent_below_one_is_told_as_no_whole_number() -> None:
     with pytest.raises(SizeError, match=r"needs 1/\(n\*r\) to be whole, got 1/6"):
         cm.count(mixer).at(l=3, d=2, n=2, r=3)
     assert compound_quotients(mixer) == {}
+
+
+@pytest.mark.parametrize("ring", [["d", "n"], ["d", "n", "r"]])
+def test_sizes_that_divide_each_other_are_equal(ring: list[str]) -> None:
+    """d/n and n/d, or d/n, n/r and r/d: the last quotient gives no further divisor."""
+    mixer = cm.Mixer("ring")
+    named = dict(zip("ldnr", mixer.sizes("l d n r"), strict=True))
+    x, y = mixer.input("x", named["l"], named["d"]), mixer.output("y", named["l"], named["d"])
+    quotients = [named[x] / named[by] for x, by in zip(ring, [*ring[1:], "d"], strict=True)]
+    with mixer.form("direct") as form:
+        i, a = form.index("i", 1, named["l"]), form.index("a", 1, named["d"])
+        value = x[i, a] * 1
+        for k, quotient in enumerate(quotients):
+            w, q = mixer.parameter(f"w{k}", quotient), form.index(f"q{k}", 1, quotient)
+            value = value * cm.sum_(w[q], over=q)
+        y[i, a] = value
+    assert len(divisors(mixer)) == len(quotients) - 1
+    assert differences(mixer, {"l": 3, "d": 2, "n": 2, "r": 2}) == []
+    with pytest.raises(SizeError, match="to be whole, got 1/2"):
+        cm.count(mixer).at(l=3, d=4, n=2, r=2)
 
 
 def test_a_bound_of_an_equation_of_gradients_has_no_line(tmp_path: Path) -> None:

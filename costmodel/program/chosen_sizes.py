@@ -488,15 +488,20 @@ def is_extent(mixer: Mixer, form: str, quotient: Poly) -> bool:
 def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
     """Size -> a size that must divide it, from the quotients in extents and bounds of a mixer or of
     one form: d/n gives d -> n. Of several divisors, the last in the alphabet. If n itself has a
-    divisor, key n comes before key d."""
+    divisor, key n comes before key d. A divisor that its size divides in turn is left out: d/n and
+    n/d give d -> n alone."""
     known = {"l", *mixer.letters}
     pairs = {pair for extent in extents(mixer, form) for pair in quotients(extent)}
-    found = dict(pair for pair in sorted(pairs) if known.issuperset(pair))
+    found: dict[str, str] = {}
 
-    def place(size: str) -> int:
-        return 1 + place(found[size]) if size in found else 0
+    def chain(size: str) -> list[str]:
+        """The size, its divisor, the divisor of that, and so on."""
+        return [size, *chain(found[size])] if size in found else [size]
 
-    return {size: found[size] for size in sorted(found, key=place)}
+    for size, by in sorted(pair for pair in pairs if known.issuperset(pair)):
+        if size not in chain(by):
+            found[size] = by
+    return {size: found[size] for size in sorted(found, key=lambda size: len(chain(size)))}
 
 
 @cache
