@@ -358,3 +358,20 @@ def test_an_output_that_only_its_gradient_reads_is_kept_for_each_sequence() -> N
         i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
         y[i, b] = cm.function("relu", cm.sum_(x[i, a] * W[a, b], over=a))
     assert cm.activations(m).at(l=5, d=3, b=2) == 2 * 5 * (3 + 3)
+
+
+def test_a_window_that_may_be_empty_keeps_a_summary() -> None:
+    """S[3] = x[1] + x[2] serves y[3] and, where r < w, later rows: at r = w too its work is done
+    as soon as x[2] is there."""
+    mixer = _begun("between")
+    l, d, w, r = mixer.sizes("l d w r")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    with mixer.form("direct") as f:
+        i, b, g = f.index("i", 1, l), f.index("b", 1, d), f.index("g", 2, l)
+        h, j = f.index("h", 1, g - 1), f.index("j", cm.max_(1, i - w + 1), i - r)
+        S = f.array("S", l, d)
+        S[1, b] = x[1, b] * x[1, b]
+        S[g, b] = cm.sum_(x[h, b], over=h)
+        y[i, b] = S[i, b] * cm.sum_(S[j, b], over=j)
+    for w_, r_ in ((1, 1), (2, 2), (1, 3), (3, 1)):
+        assert OracleComparison(mixer).at({"l": 3, "d": 1, "w": w_, "r": r_}).apart == []

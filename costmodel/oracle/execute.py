@@ -376,9 +376,15 @@ def _of_role(entries: set[Entry], *roles: str) -> int:
 def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
     """The sizes of a run, enlarged such that an execution tells temporaries and summaries (`Kinds`)
     apart: no window, chunk or width is 1, and l holds several of each (l=5, w=1 becomes l=10, w=2);
-    d is at least 2n. Batch b, groups g and heads n keep their values, as do sizes in an extent that
-    would be a fraction, such as n/G."""
+    rows i - w + 1..i - r are two or more (w=1, r=1 becomes w=4, r=2); d is at least 2n. Batch b,
+    groups g and heads n keep their values, as do sizes in an extent that would be a fraction, such
+    as n/G."""
     letters = {k: max(v, 2) for k, v in run.sizes.items() if k not in ("b", "d", "g", "l", "n")}
+    indices = run.system.mixer.forms[run.system.form].indices.values()
+    for room in (up - low for i in indices for p in i.pieces for low in p.lower for up in p.upper):
+        wider = [x for x in sorted(room.letters) if room.terms.get(((x, 1),)) == 1]
+        if wider and room.letters <= letters.keys():
+            letters[wider[0]] += max(0, math.ceil(1 - room.rational(letters)))
     letters["l"] = 4 + 3 * max(letters.values(), default=0)  # three windows or chunks, and more
     for fixed in run.sizes.keys() - letters.keys():
         letters[fixed] = run.sizes[fixed]
@@ -386,7 +392,6 @@ def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
         letters["d"] = max(letters["d"], 2 * letters.get("n", 1))
     extents = [e for array in run.system.mixer.arrays.values() for e in array.shape]
     extents += [e for equation in run.system.equations for e in equation.array.shape]
-    indices = run.system.mixer.forms[run.system.form].indices.values()
     extents += [end for index in indices for end in index.ends if not end.variables]
     broken = [e for e in extents if not isinstance(e.rational(letters), int)]
     kept = {x for e in broken if "l" not in e.letters for x in e.letters}
