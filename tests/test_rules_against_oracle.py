@@ -567,3 +567,33 @@ def test_what_depends_on_no_input_at_the_end(l: int, w: int) -> None:
     made = OracleComparison(mixer).at({"l": l, "w": w})
     assert made.apart == []
     assert {"counts", "compulsory traffic", "unfused traffic"} <= made.compared.keys()
+
+
+def test_dense_takes_a_bound_at_the_end_that_leaves_the_wider_range() -> None:
+    """All l rows, where j <= l - i + 1 and where y splits i into chunk and place; min(s, l) rows
+    of an array with an axis of l, where k <= min(s, i)."""
+    mixer = Mixer("bounds")
+    l, s = mixer.sizes("l s")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("falling") as form:
+        i = form.index("i", 1, l)
+        j = form.index("j", 1, l - i + 1)
+        y[i] = cm.sum_(x[j], over=j)
+    with mixer.form("split") as form:
+        i = form.index("i", 1, l)
+        j, half = form.index("j", 1, i), form.index("half", 1, (i - 1) // 2)
+        y[i] = cm.sum_(x[j], over=j) * cm.sum_(x[half], over=half)
+    with mixer.form("written") as form:
+        i = form.index("i", 1, l)
+        k = form.index("k", 1, cm.min_(s, i))
+        Z = form.array("Z", l, l)
+        Z[i, k] = x[i] * x[k]
+        y[i] = cm.sum_(Z[i, k], over=k)
+    for length, first in ((1, 2), (5, 2), (5, 7)):
+        sizes = {"l": length, "s": first}
+        counts = {f: cm.count(mixer, form=f, convention="dense").at(**sizes) for f in mixer.forms}
+        assert counts["falling"].add == length * (length - 1)
+        assert counts["split"].add == length * (length - 1 + max(0, length // 2 - 1))
+        assert counts["written"].mul == length * min(first, length)
+        for form in mixer.forms.values():
+            assert differences(mixer, sizes, form=form.name, rewrites=("dense",)) == []

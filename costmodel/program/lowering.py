@@ -39,6 +39,7 @@ from costmodel.language.nodes import (
     Select,
     derived,
     names_in,
+    position_value,
     refs,
     rewrite,
     substitute,
@@ -58,7 +59,7 @@ from costmodel.program.conventions import (
 from costmodel.program.dependence import holes
 from costmodel.program.online import in_blocks_of_keys
 from costmodel.program.recurrences import Block, blocks, loops
-from costmodel.symbolic.constraints import Constraints, implied
+from costmodel.symbolic.constraints import Constraints, implied, nonnegative
 from costmodel.symbolic.polynomial import Poly, call, is_index
 
 
@@ -358,10 +359,22 @@ def _dense(system: System) -> System:
     ends = {by_atom[atom].upper for atom in rows if atom in by_atom}
     rows |= {atom for atom, index in by_atom.items() if index.upper in ends}
     together = {atom for i in every.values() if i.beside for atom in (i.atom, i.beside)}
-    wide = {
-        atom: _joined(index, [_widened(one, by_atom, rows) for one in index.pieces], together)
-        for atom, index in every.items()
-    }
+    axes = [
+        (position_value(position), extent)
+        for equation in system.equations
+        for position, extent in zip(equation.positions, equation.array.shape, strict=True)
+    ]
+
+    def widest(index: Index) -> Index:
+        """The index in its wide range; if one range is widened, within the axes that it writes."""
+        wide = _joined(index, [_widened(p, by_atom, rows) for p in index.pieces], together)
+        if isinstance(index, UnionIndex) or wide.upper == index.upper:
+            return wide
+        ends = dict.fromkeys(extent for at, extent in axes if at == Poly.atom(index.atom))
+        over = [e for e in ends if not any(nonnegative(e - up) for up in wide.upper)]
+        return replace(wide, upper=(*wide.upper, *over)) if over else wide
+
+    wide = {atom: widest(index) for atom, index in every.items()}
     own = dict(pair for loop in loops(system) for pair in _over_own_rows(loop, wide))
 
     def widened(equation: Equation) -> Equation:
@@ -527,26 +540,34 @@ def _all_indices(equation: Equation) -> Iterator[Index]:
 
 def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
     """The index without causal upper bound and without window: bounds that name an outer index are
-    dropped where a bound in sizes alone remains. Without such a bound, a lower bound takes the
-    value at the start of the (widened) outer index, an upper bound the value at its end: j <= i
-    becomes j <= l. An index in `rows`, over the places of a chunk, keeps the bounds that name its
-    chunk: the chunk's end. `by_atom`: name -> index."""
-    outer = rows if index.atom in rows else by_atom
+    dropped where a bound in sizes alone remains. Without such a bound, each bound is taken at the
+    end of the (widened) outer index where it leaves the wider range: j <= i becomes j <= l, and
+    j <= l - i + 1 becomes j <= l. An index in `rows`, over the places of a chunk, keeps the bounds
+    that name its chunk: the chunk's end. `by_atom`: name -> index."""
+    among = {*(rows if index.atom in rows else by_atom)} & {*by_atom}
 
-    def named(bound: Poly) -> list[Index]:
-        return [by_atom[a] for a in sorted(bound.letters) if a in by_atom and a in outer]
+    def outward(bounds: Sequence[Poly], *, upper: bool) -> tuple[Poly, ...]:
+        if alone := [bound for bound in bounds if not bound.letters & among]:
+            return tuple(alone)
+        return tuple(
+            dict.fromkeys(end for b in bounds for end in taken(b, b.letters & among, upper))
+        )
 
-    upper = [bound for bound in index.upper if not named(bound)]
-    lower = [bound for bound in index.lower if not named(bound)]
-    for bound in () if upper else index.upper:
-        widest = named(bound)[0]
-        for top in _widened(widest, by_atom, rows).upper:
-            upper.append(bound.substitute({widest.atom: top}))
-    for bound in () if lower else index.lower:
-        widest = named(bound)[0]
-        for first in _widened(widest, by_atom, rows).lower:
-            lower.append(bound.substitute({widest.atom: first}))
-    return replace(index, lower=tuple(dict.fromkeys(lower)), upper=tuple(dict.fromkeys(upper)))
+    def taken(bound: Poly, outer: Set[str], upper: bool) -> Sequence[Poly]:
+        """The bounds in place of one, without the indices `outer`; the innermost of them goes
+        first, the place of a row before its chunk."""
+        if not outer:
+            return [bound]
+        around = frozenset().union(*(end.letters for a in outer for end in by_atom[a].ends))
+        atom = min(outer - around, default=min(outer))
+        rises = not nonnegative(bound - bound.substitute({atom: Poly.atom(atom) + 1}))
+        wide = _widened(by_atom[atom], by_atom, rows)
+        ends = wide.upper if rises is upper else wide.lower
+        without = (bound.substitute({atom: end}) for end in ends)
+        return [end for one in without for end in taken(one, (outer - {atom}) & one.letters, upper)]
+
+    lower, upper = outward(index.lower, upper=False), outward(index.upper, upper=True)
+    return replace(index, lower=lower, upper=upper)
 
 
 def _joined(index: Index, pieces: Sequence[Index], together: Set[str]) -> Index:
