@@ -675,6 +675,22 @@ def test_path_lengths_of_random_systems_equal_a_search() -> None:
     assert asked[True] >= 0.75 * asked.total()
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_entries_at_a_stride_belong_to_the_last_row_that_they_are_computed_from(more: int) -> None:
+    """U[w*i + 1] on an axis of w*l + 1 has no position 1..l: row i alone reads its sum up to i."""
+    mixer = Mixer("spread")
+    l, w = mixer.sizes("l w")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        j, U = f.index("j", 1, i), f.array("U", w * l + more)
+        U[w * i + more] = cm.sum_(x[j], over=j)
+        y[i] = U[w * i + more] * x[i]
+    for length, width in ((1, 1), (3, 1), (5, 2)):
+        assert is_found(mixer, {"l": length, "w": width}, {})
+        assert cm.path_length(mixer).at(l=length, w=width) == min(1, length - 1)
+
+
 def test_path_lengths_of_windows_equal_hops_counted_by_hand() -> None:
     """l = 10: four rows a hop; of 4 behind and 2 ahead, forward 3 hops of 4, back 5 of 2."""
     assert cm.path_length(written(window_and_recurrence)).at(l=10, w=4) == 3
