@@ -241,11 +241,18 @@ def _late(run: Execution, longer: Execution) -> dict[str, Counter[str]]:
 
 
 def _adds_up(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> dict[str, Counter[str]]:
-    """Check that a forward pass is the work of its tokens and what is owned after the last one,
-    which is returned."""
+    """Check that a forward pass is the work of its tokens without that on rows beyond the last one,
+    work on a context alone, and what is owned after the last token, which is returned."""
     run, longer = execute(mixer.forms[form], sizes), OracleComparison(mixer, form).longer(sizes)
     late = _late(run, longer)
     together: Counter[str] = sum(late.values(), Counter())
+    for instance in run.instances:
+        if instance.given and not run.owners.of(instance):
+            together.update(instance.operations)
+    there = {_place(run, instance) for instance in run.instances}
+    for instance in longer.instances:
+        if longer.owners.of(instance) in range(1, run.sizes["l"] + 1):
+            together.subtract(() if _place(longer, instance) in there else instance.operations)
     for t in range(1, sizes["l"] + 1):
         together.update(cm.count(mixer, "inference", form).at(**sizes, t=t).by_class())
     assert +together == +Counter(run.counts()), sizes
