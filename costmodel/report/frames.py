@@ -32,7 +32,7 @@ def parquet(document: Document, path: Path) -> None:
 
 
 def column(values: Sequence[Any]) -> list[Any]:
-    """The values of a column in one type: int, if all are integers of at most 64 bits; else float,
+    """A column's values in one type: int, if all are integers within +-(2**63 - 1); else float,
     if all are numbers and some are no integers; else text. None stays None.
 
     >>> column([1, None, 2]), column([1, "1/2", 0.25]), column([2**70, 1]), column([1, "d*l"])
