@@ -33,7 +33,7 @@ def per_token(record: Measurement) -> dict[str, Measured]:
     energy), and of tokens/s per W, which is tokens per joule.
 
     `tokens_per_s_per_W` is 1 / `J_per_token`: (tokens / s) / (J / s). Intervals are converted too.
-    A value is Unavailable if the record lacks the energy, b or l.
+    A value is Unavailable if the record lacks the energy, b or l; tokens/J also at energies <= 0.
     """
     found: dict[str, Measured] = {}
     for name, derived in PER_TOKEN.items():

@@ -36,8 +36,8 @@ def refuse_constant(inputs: Iterable[Any]) -> None:
     """Raise ConstantInput if all entries of a floating-point tensor among `inputs` are equal.
 
     Constant data switches fewer transistors: a GPU then draws less power, keeps higher clocks, and
-    looks faster and more efficient than on real data. Tensors of one entry, of integers and of
-    booleans are accepted.
+    looks faster and more efficient than on real data. Tensors of one entry, of integers, of
+    booleans, without values (meta) or with NaN are accepted.
     """
     for number, value in enumerate(inputs, start=1):
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() < 2:
@@ -57,10 +57,10 @@ def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[
     """Return a function without arguments that calls `fn` with the next set of arguments each time,
     cyclically.
 
-    With two or more sets, of equal shapes and types, consecutive calls have different values.
+    The sets hold inputs of equal layout, so that calls differ at most in values.
 
     Raises:
-        ValueError: there are fewer than two sets, or they differ in shape or type.
+        ValueError: there are fewer than two sets, or their `input_layout` differs.
     """
     if len(sets) < 2:
         raise ValueError(f"expected at least two sets of inputs to rotate, got {len(sets)}")
@@ -73,7 +73,7 @@ def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[
 
 
 def input_layout(value: Any) -> Any:
-    """The properties that all sets of inputs share: a tensor's shape, stride, dtype and device."""
+    """A tensor's shape, stride, dtype and device, or another input's type: equal in all sets."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.stride(), value.dtype, value.device
     return type(value)
