@@ -65,6 +65,10 @@ DECLARATIONS = {
     "m.sizes('L')": "declares size 'L'",
     "m.sizes('b')": "declares size 'b'",
     "m.sizes('length')": "unknown size 'length'",
+    "m.size('P', 'a', 4); m.size('P', 'b', 4)": "NAME declares size P twice, as a (default 4) and "
+    "as b (default 4)",
+    "m.size('P', 'a', 4); m.size('P', 'a', 8)": "as a (default 4) and as a (default 8): take ano",
+    "m.sizes('N'); m.size('N', 'states', 128)": "as SSM state per channel (default 16) and as stat",
     # arrays
     "m.input()": "input takes name",
     "m.input(None, l)": "name must be a string, got nothing",

@@ -245,6 +245,12 @@ def test_a_letter_with_a_fixed_meaning_is_refused(letter: str) -> None:
         Mixer("mine").size(letter, "something else", 3)
 
 
+def test_one_declaration_of_a_size_may_stand_twice() -> None:
+    m = Mixer("mine")
+    assert m.size("P", "a width", 4) == m.size("P", "a width", 4)
+    assert m.letter("P").default == 4
+
+
 def test_layers_of_a_network_have_sizes_of_their_own() -> None:
     """Two attentions of 2 d n h + 2 d g h parameters with different heads."""
     one, two = "self-attention+grouped{n=4,g=2,h=16}", "self-attention+grouped{n=2,g=1,h=64}"

@@ -562,7 +562,8 @@ class Mixer:
 
         Raises:
             EquationError: no single letter, a letter with a fixed meaning (b, l, t, d, h and the
-                letters of networks), or a default below 1.
+                letters of networks), a default below 1, or a letter that the mixer has declared
+                with another meaning or default.
         """
         if not is_letter(letter):
             raise EquationError(f"{self.name} declares size '{shortened(letter)}': expected one "
@@ -576,7 +577,12 @@ class Mixer:
             raise EquationError(f"{self.name}: the default of size {letter} must be at least 1, "
                                 f"got {default}")  # fmt: skip
         self._check_free(letter)
-        self.own[letter] = Letter(letter, meaning, default)
+        one = Letter(letter, meaning, default)
+        if letter in self.letters and (former := self.letter(letter)) != one:
+            first, second = (f"{x.meaning} (default {x.default})" for x in (former, one))
+            raise EquationError(f"{self.name} declares size {letter} twice, as {first} and as "
+                                f"{second}: take another letter")  # fmt: skip
+        self.own[letter] = one
         (found,) = self.sizes(letter)
         return found
 
