@@ -194,6 +194,8 @@ EQUATIONS = {
     "f.index('k', cm.union((1, 2), (3, 'l')))": "a bound of index k",
     "f.index('k', cm.union((1, 2), (4, l)), beside=3)": "beside",
     "f.index('k', cm.union((1, 2), (4, l)), beside=i)": "index k has 2 ranges",
+    "f.index('k', 1, d, beside=i)": "index k and i, beside which it is declared, have one range "
+    "each: leave out beside=",
     "f.index('k', 1, l, step=2)": "step=",
     "f.index('k', 1, i // 2)": "index k is bounded by floor(i/2)",
     # arrays of a form

@@ -310,8 +310,8 @@ class Form:
 
         Raises:
             EquationError: a declaration outside of the form's block, a bad name or bound, a
-                different number of ranges than `beside` has, or an index of this name that has
-                another range.
+                different number of ranges than `beside` has, one range beside one range, or an
+                index of this name that has another range.
         """
         self._require_open(f"index {name}")
         _check_name(name, self.mixer)
@@ -332,6 +332,11 @@ class Form:
             raise EquationError(
                 f"index {name} has {len(index.pieces)} ranges, and {beside.name}, beside which it "
                 f"is declared, has {len(beside.pieces)}: give both the same number of ranges"
+            )
+        if beside is not None and not isinstance(index, UnionIndex):
+            raise EquationError(
+                f"index {name} and {beside.name}, beside which it is declared, have one range "
+                "each: leave out beside=, which pairs the ranges of two unions"
             )
         if self.indices.setdefault(name, index) != index:
             raise EquationError(
