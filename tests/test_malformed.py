@@ -333,6 +333,15 @@ EQUATIONS = {
     "q[i, a] = cm.complex_(A)[a]": "the value of q",
     "q[i, a] = cm.complex_(3)[a].real": "array must be an array, such as",
     "cm.complex_(A)[a, b]": "A has 2 axes",
+    "cm.complex_(f.array('S'))": "complex_ of S: the array has no axis -1: expected an axis of "
+    "extent 2",
+    "cm.complex_(f.array('S', l, 3))": "axis -1 of the array has extent 3: expected an axis of "
+    "extent 2, the real part at 1, the imaginary part at 2",
+    "cm.complex_(A, axis=0)": "complex_ of A: axis 0 of the array has extent d: expected an axis",
+    "cm.complex_(A, axis=7)": "complex_ of A: the array has no axis 7: expected an axis of extent",
+    "cm.complex_(A, axis=-3)": "complex_ of A: the array has no axis -3: expected an axis of",
+    "cm.complex_pair(q, W)": "complex_pair of q and W: the extents are (l, d) and (d, d): expected "
+    "one shape",
     "q[i, a] = cm.complex_pair(q, 3)[i, a].real": "imag must be an array",
     "cm.complex_pair(q, q)[i, a] = x[i, a]": "expected a complex number, got an entry of x",
     "q[i, a] = cm.complex_sum(x[i, b], over=b)": "body must be a complex number",

@@ -127,13 +127,30 @@ class ComplexPair:
 
 @checked
 def complex_(array: Array, axis: int = -1) -> ComplexArray:
-    """A complex array stored in one real array: `axis` has the real part at 1, imaginary at 2."""
+    """A complex array stored in one real array: `axis`, of extent 2, has the real part at 1, the
+    imaginary part at 2; a negative `axis` counts from the last axis. EquationError for an axis of
+    another extent, or that the array lacks."""
+    present = -len(array.shape) <= axis < len(array.shape)
+    if not present or array.shape[axis] != 2:
+        found = f"the array has no axis {axis}"
+        if present:
+            found = f"axis {axis} of the array has extent {array.shape[axis]}"
+        raise EquationError(
+            f"complex_ of {array.name}: {found}: expected an axis of extent 2, the real part at 1, "
+            "the imaginary part at 2"
+        )
     return ComplexArray(array, axis)
 
 
 @checked
 def complex_pair(real: Array, imag: Array) -> ComplexPair:
-    """A complex array stored in two real arrays of one shape."""
+    """A complex array stored in two real arrays of one shape; EquationError for two shapes."""
+    if real.shape != imag.shape:
+        first, second = (f"({', '.join(map(str, x.shape))})" for x in (real, imag))
+        raise EquationError(
+            f"complex_pair of {real.name} and {imag.name}: the extents are {first} and {second}: "
+            "expected one shape"
+        )
     return ComplexPair(real, imag)
 
 
