@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import cli
+from costmodel.claims.printed_tables import Asked, claims
+from costmodel.errors import PublishedError
 from costmodel.mixers import names
 from costmodel.mixers.load import mixer as load_mixer
 from tests.stand_ins import Instead
@@ -548,6 +550,18 @@ def test_a_bad_table_is_one_sentence(
     assert cli.run(["check", str(path), *words]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "reason"), [
+    ("none.csv", "No such file or directory"),
+    ("none.tex", "No such file or directory"),
+    ("", "Is a directory"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_read_is_told(name: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    with pytest.raises(PublishedError) as told:
+        claims(path, Asked())
+    assert str(told.value) == f"{path} is not a readable table: {reason}"
 
 
 def test_a_row_imports_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

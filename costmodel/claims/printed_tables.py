@@ -128,8 +128,9 @@ def claims(path: Path, asked: Asked) -> TableClaims:
     try:
         text = path.read_text(encoding="utf-8-sig")
         found = list(of_csv(text) if path.suffix == ".csv" else of_latex(text, asked.symbols))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise PublishedError(f"{path} is not a readable table: {error}") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise PublishedError(f"{path} is not a readable table: {reason}") from None
     found = [cell for cell in found if cell.text.lower() not in EMPTY]
     if not found:
         raise PublishedError(
