@@ -39,7 +39,7 @@ class Called:
     Args:
         peers: the figures of other counters.
         zeros: the backward pass's arithmetic on zeros that stand for missing gradients.
-        forward: see `of_halves`.
+        forward: sorted names in torch of the forward pass's operations; [] without gradients.
         details: where the call was counted, if not in a run of its own; as JSON values.
     """
 
@@ -66,11 +66,11 @@ ON_META = {
 
 
 def on_meta(request: Request) -> Called | None:
-    """What the call of a request dispatches, from a run on the meta device; without the figures of
-    fvcore where fvcore cannot trace the call there. None if the call needs a run of its own: at
-    small sizes a run dispatches something else (an operation whose kernel depends on the device),
-    the call fails without values (a module that reads them), or a module without equations has no
-    small sizes."""
+    """The operations that the call of a request dispatches, from a run on the meta device; without
+    fvcore's figures if at small sizes they differ there from those of a run with values. None if
+    the call needs a run with values: at small sizes that run dispatches something else (an
+    operation whose kernel depends on the device), the call fails without values (a module that
+    reads them), or a module without equations has no small sizes."""
     try:
         with as_exception():
             small = [replace(request, sizes=sizes) for sizes in _small_sizes(request)]
@@ -107,7 +107,7 @@ def _meta(request: Request) -> Request:
 
 
 def _called(request: Request) -> Called:
-    """What the call of a request dispatches after a first call, which may fill caches."""
+    """The operations that a request's call dispatches after a first call, which fills caches."""
     work = prepare(request)
     if work.halves is None:  # else preparing and `of_halves` make the first call
         work.once()
@@ -115,8 +115,8 @@ def _called(request: Request) -> Called:
 
 
 def _small_sizes(request: Request) -> list[dict[str, int]]:
-    """The small sizes at which a request's call is compared with one on the meta device; [] for a
-    module without equations."""
+    """The small sizes, of at most two sequences, at which a request's call is compared with one on
+    the meta device; [] for a module without equations."""
     if isinstance(request.mixer, PlainModule):
         return []
     own = {"b": min(request.sizes["b"], 2)}

@@ -83,8 +83,8 @@ def no_quiet_time(measurement: Measurement) -> str:
 
 
 def contention(measurement: Measurement) -> str:
-    """Why the latency is not comparable, as a sentence: `disturbance` or `variation`; "" if
-    neither holds."""
+    """Why the latency of a record that has one is not comparable, as a sentence of `disturbance` or
+    `variation`; "" if it is comparable."""
     return disturbance(measurement) or variation(measurement)
 
 

@@ -184,8 +184,8 @@ def limits_on(
 ) -> Mapping[str, float]:
     """A dict: limit -> the seconds of a measured call if this limit alone held on a board (`on`),
     as `costmodel.prediction.columns.limits` has them for a table, with the kernels that the record
-    counts (of a compiled call: one). They overlap, so the longest is the floor of the time; a call
-    whose bytes a cache holds may be faster.
+    counts (of a compiled call: one). The work overlaps, so the longest limit is the floor of the
+    time; a call whose bytes a cache holds may be faster.
 
     Raises:
         Unanswered: no board is named, the board lacks a figure, or an answer is missing.
@@ -214,7 +214,7 @@ def readings_below(
 
 
 def flagged(measurement: Measurement, mixer: Mixer) -> Measurement:
-    """A copy of the measurement, with a label on each reading that is below its lower bound."""
+    """A copy in which readings below their floor have a label, and a sentence as detail `floor`."""
     readings = dict(measurement.readings)
     for name, sentence in readings_below(measurement, mixer).items():
         details = readings[name].details

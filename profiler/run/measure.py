@@ -114,8 +114,8 @@ def count(
             held = NEEDS_VALUES
 
     def first(work: PreparedCall) -> None:
-        """List the tensors of the first call; call without a list where the call has none, and do
-        not call where runs on the meta device have counted everything."""
+        """Put the tensors at the peak into `listed`, and the processor time of listing them by the
+        first call into `took`; make no call if the meta device gave the list and every count."""
         note("counting what is held")
         if held is not None:
             listed.append(held)
@@ -266,8 +266,8 @@ def _counts_of(
 def _record(
     request: Request, measured: Mapping[str, Measured], counts: Mapping[str, Any]
 ) -> Measurement:
-    """Make the record of a request from readings, reasons why others are missing, and counts, with
-    this machine's environment and a label on each reading that is below its floor."""
+    """Make the record of a request from `measured` (name -> reading, or why it is missing) and
+    counts, with this machine's environment and a label on each reading that is below its floor."""
     readings, reasons = divide(measured)
     facts = environment(request.device) | tools(counts)
     found = record_of(request, readings=readings, reasons=reasons, counts=counts, environment=facts)
@@ -285,8 +285,8 @@ def counted(
     """Take the figures of the prepared call that need no clock.
 
     Args:
-        listed: the tensors at the peak, if the first call listed them.
-        called: what the call dispatches, if a run on the meta device told.
+        listed: the tensors at the peak; by default they are listed in a further run.
+        called: the operations that the call dispatches; by default they are counted in a run.
 
     Returns:
         The dispatched operations; the figures of other counters; the `counts` of a record as JSON
@@ -336,12 +336,12 @@ def profiled(
 
     Returns:
         Name of another counter -> its figures as JSON values, with the share of the time spent in
-        operations that it does not count; and the readings: `kernels`, and `peer NAME` with the
-        reason for each counter without figures.
+        operations that the counter does not count; and the readings: `kernels`, and `peer NAME`
+        with the reason for each counter without figures.
 
-    Call it last: the profiler stays attached to a GPU for a while and slows every launch. Shares
-    are computed only if the latency was undisturbed. If an earlier reading left the device
-    unusable (`lost_in`), this reading stands for every figure, as its reason.
+    Call it last: the profiler stays attached to a GPU for a while and slows every launch. The share
+    is None if the latency was disturbed. If an earlier reading left the device unusable
+    (`lost_in`), that reading is the reason why `kernels` is missing, and every share is None.
     """
     note("sharing out the time")
     times: OperationTimes | Unavailable
@@ -362,9 +362,9 @@ def profiled(
 def figures_of(
     peers: Peers, times: OperationTimes | Unavailable
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """Two dicts of the counters of others (`peers`: torch's, fvcore's): name -> figures as JSON
-    values, with each operation's share of the time from `times`; and `peer NAME` -> the reason, for
-    each counter without figures."""
+    """Two dicts about the counters of torch and fvcore (`peers`): name -> figures as JSON values,
+    with the share of the time (by `times`) spent in operations that the counter does not count; and
+    `peer NAME` -> the reason, for each counter without figures."""
     printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
     return printed, {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
 
@@ -391,8 +391,8 @@ def metered(
     note: Callable[[str], None],
 ) -> dict[str, Measured]:
     """Measure time and energy of the call, compiled by torch.compile if the request says so, and
-    return a dict: name -> reading, or the reason why it was not measured: compiling failed, or the
-    device was lost.
+    return a dict: name -> reading, or why it was not measured, for instance that compiling failed,
+    that the device was lost, or that energy was not asked for.
 
     `dispatched`: the operations of the call, from which the time of its launches is estimated.
     """
@@ -416,7 +416,7 @@ def tools(counts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def failure(error: Exception) -> str:
-    """Why a call failed; the message of a ValueError is a sentence already."""
+    """A sentence on why a call failed: a ValueError's own message, of others `failure_words`."""
     return reason_of(error) if isinstance(error, ValueError) else failure_words(error)
 
 
@@ -472,8 +472,8 @@ def peak_of_call(work: PreparedCall, device: str) -> Measured:
 
 
 def peak_of_listed(measured: Mapping[str, Measured], work: PreparedCall, device: str) -> Measured:
-    """The peak memory of the call: on a CPU that of the run in which its tensors were listed, which
-    asks the same allocator, so that a long call runs three times less; else `peak_of_call`."""
+    """The call's peak memory: on a CPU that of the run that listed the tensors, or why there was no
+    such run (`NEEDS_VALUES`); on a GPU, or if listing failed, that of `peak_of_call`."""
     listed = measured["tensors_at_peak"]
     if listed == NEEDS_VALUES:
         return listed
@@ -519,10 +519,10 @@ request's other sizes: another width may call another kernel."""
 
 
 def held_on_meta(request: Request) -> Measured | None:
-    """The tensors at the peak of a forward pass on a CPU, from a run on the meta device. None for
-    other calls, of `SHORT` tokens or fewer, or if in shorter calls the tensors there differ from
-    those of a run, as those of a kernel that allocates bytes for itself do; shapes as which
-    operations read bytes may differ."""
+    """The tensors at the peak of a forward pass on a CPU, from a run on the meta device, without
+    values. None for another phase or device, for 64 tokens or fewer, if the module fails there, or
+    if at `SHORT` tokens the list differs (`alike`) from that of a run with values, for instance
+    because a kernel allocates bytes for itself."""
     phase = phase_name(request.phase)
     length = request.sizes["l"]
     if torch.device(request.device).type != "cpu" or phase != "training" or length <= SHORT[-1]:
@@ -548,8 +548,8 @@ def held_on_meta(request: Request) -> Measured | None:
 
 
 def alike(run: Measured, meta: Measured) -> bool:
-    """Whether two lists of tensors have the same bytes, operations and causes; the shapes as which
-    operations read the bytes may differ."""
+    """Whether two lists of tensors exist, with equal bytes at the peak and tensors of equal bytes,
+    operations and causes; the shapes as which operations read the bytes may differ."""
 
     def rows(listed: Reading) -> dict[tuple[Any, ...], int]:
         found: Counter[tuple[Any, ...]] = Counter()
@@ -564,8 +564,8 @@ def alike(run: Measured, meta: Measured) -> bool:
 
 
 def operations_of(request: Request) -> int:
-    """The operations of a request's call by the equations that its module executes; 0 if they have
-    no formula."""
+    """The number of operations of a request's call, by the equations that its module executes; 0
+    without equations, without a formula of them, or if the sizes do not fit."""
     if isinstance(request.mixer, PlainModule):
         return 0
     try:
@@ -610,10 +610,10 @@ def latencies_of_work(
     limits: LatencyLimits | None,
 ) -> dict[str, Measured]:
     """Measure the call's latency: hot (calls one after another), cold (caches emptied before) and
-    as a CUDA graph. Return a dict: name -> reading or the reason why there is none, with an
-    estimate of the time to launch the call's operations; the reason in place of the estimate if the
-    device was busy or lost, or the call is compiled, as the number of its launches is then unknown
-    (0)."""
+    as a CUDA graph. Return a dict: name -> reading, or the reason why there is none. The reading
+    `launch_estimate` is the time to launch the call's operations (`dispatched`); it is missing if
+    the device was busy or lost, or if the call is compiled, so that the number of its launches is
+    unknown."""
     call, reset = work.timed()
     found = latency_kinds(
         call,
@@ -637,8 +637,8 @@ NOT_QUIET = Unavailable("the device was not quiet while the call was timed")
 
 
 def is_busy(latency: Measured | None) -> bool:
-    """Whether a time was measured and disturbed by others on the device. One sample alone is no
-    disturbance."""
+    """Whether a time was measured while other programs disturbed the device. A time of one sample
+    without a sign of others is not busy."""
     return isinstance(latency, Reading) and not undisturbed(latency)
 
 
@@ -650,9 +650,9 @@ def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:
 
 def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
     """Estimate the seconds to launch `launched` operations: this number times the measured latency
-    of adding one element.
+    of adding one element, or why that latency is unknown. `limits` may shorten the 0.3 s of timing.
 
-    This is an estimate, not a bound: a nested operation launches faster.
+    The true time may be less: a nested operation launches faster.
     """
     # 0.3 s are enough samples of the smallest operation
     one = torch.ones(1, device=device)
@@ -672,8 +672,8 @@ OF_ITS_OWN = "a compiled call launches generated kernels, whose number is not co
 def compiled_work(
     work: PreparedCall, request: Request, limits: LatencyLimits | None
 ) -> tuple[PreparedCall, Measured]:
-    """Compile the call by torch.compile, and return it with the time of compiling; or the call as
-    it was, and why it was not compiled."""
+    """Compile the call by torch.compile, and return (the compiled call, the seconds of compiling);
+    if compiling fails, (the call as it was, the reason)."""
     made = compile_call(work.fn, work.args, device=request.device, reset=work.reset, limits=limits)
     if isinstance(made, Unavailable):
         return work, made

@@ -23,10 +23,10 @@ def users_class(
     mixer: Mixer | PlainModule, wanted: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
     """Return the implementation of a user's class (`wanted`: FILE.py:Class), after a proof that the
-    class computes the mixer's equations, token by token too if it has `step`.
+    class computes the mixer's equations, token by token too if it has `step`; `load` imports FILE.
 
     Raises:
-        MeasureError: there is no such class, or it computes something else; the message says where.
+        MeasureError: as `described_class`; or the class computes something else, which it tells.
     """
     claimed = described_class(mixer, wanted, load)
     assert isinstance(mixer, Mixer)  # described_class refuses a module without equations
@@ -41,7 +41,7 @@ def described_class(
 
     A class without a description of its own is described as executing the default form without
     rewrites. The implementation's name is as the user gave it, so that a record leads back to the
-    file. Raises MeasureError: there is no such class.
+    file. Raises MeasureError: no such file or class, or `mixer` is a module without equations.
     """
     if isinstance(mixer, PlainModule):
         raise MeasureError(

@@ -95,12 +95,12 @@ def requests(
         refused: keep requests whose sizes their mixer refuses, if others remain.
         unequal: receives the requests of a user's module that differs from its equations, which
             the list then leaves out, if others remain.
-        rounds: how often each process measures every request, which counts towards `MOST_POINTS`.
+        rounds: how often each of the `processes` measures every request, up to `MOST_POINTS`.
 
     Raises:
         MeasureError: an unknown implementation, device or dtype; a mixer without an implementation
-            to measure; a user's module that differs from its equations; more than `MOST_POINTS`
-            measurements.
+            to measure; a user's module that differs from its equations, unless `unequal` receives
+            it; options that `Request` refuses; more than `MOST_POINTS` measurements.
         SizeError: a mixer refuses the sizes.
     """
     refuse_unknown(plan.given, plan.with_equations)

@@ -53,8 +53,8 @@ class PreparedCall:
     one_set: str = ""
     """The reason if there are no `others`."""
     lead: Callable[..., None] | None = None
-    """A forward pass on given inputs, as part of the reset, if the reset instead of the call takes
-    the inputs (a backward pass)."""
+    """Of a backward pass, the reset on a given set of inputs: a forward pass; None if the call
+    itself takes the inputs."""
     names: tuple[str, ...] = ()
     """The names of the inputs of a whole sequence."""
 
@@ -130,9 +130,9 @@ def module_of(request: Request, sizes: Mapping[str, int], *, train: bool) -> Bui
 def _inputs(
     request: Request, built: Built, turn: int = 0, *, first: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """Make the tensors of the module's inputs, from input number `first` on: random values,
-    reproducible for the request's seed, for floating types, others as built. `turn` selects the set
-    of inputs."""
+    """Make the tensors of the module's inputs, from number `first` on, counted from 0: floating
+    types have random values that follow from the request's seed and `turn`, the number of the set
+    of inputs; other types are as built."""
     # random streams: 1 for the first input, from 2 on for a state, from 100 on for further inputs,
     # from 200 on for gradients of outputs
     return tuple(
@@ -148,8 +148,8 @@ def with_turns(
     work: PreparedCall, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
 ) -> PreparedCall:
     """A copy of the call with further sets of inputs, `made(turn)` for turn 1 and on, which calls
-    take in turns; if the cache cannot hold them, with the reason why all calls get the same
-    inputs."""
+    take in turns; if the cache cannot hold all sets, or its size is unknown, a copy with the reason
+    (`one_set`), in which all calls get the same inputs."""
     held = () if work.state is None else tuple(work.state.arrays.values())
     beside = (*work.module.parameters(), *work.module.buffers(), *held)
     if why := why_one_set(torch.device(request.device), work.args, beside):
@@ -220,7 +220,7 @@ class Trained:
     """A random gradient for each output through which gradients flow; made after the first forward
     pass, which shows the outputs."""
     y: Any = None
-    """The result of the last forward pass."""
+    """The result of the last forward pass, with its graph, until a backward pass consumes it."""
     others: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
     """Further sets of inputs, of the shapes of `given`."""
 
@@ -261,13 +261,13 @@ class Trained:
         self.forward(*given)
 
     def result(self) -> Any:
-        """Run a forward pass and return its result, without keeping it."""
+        """Run a forward pass on the first set of inputs and return its result; `y` becomes None."""
         self.forward()
         y, self.y = self.y, None
         return y
 
     def backward(self) -> None:
-        """Compute all gradients; this consumes the graph of the last forward pass."""
+        """Compute all gradients from the last forward pass, whose graph this consumes."""
         y, self.y = self.y, None
         torch.autograd.backward(outputs_with_gradient(y), self.cotangents)
 
@@ -301,7 +301,7 @@ def trained_module(request: Request) -> Trained:
 
 
 def requiring_gradients(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Inputs that require gradients if their dtype can have gradients."""
+    """The same tensors, set to require gradients where their dtype can have gradients."""
     return tuple(tensor.requires_grad_(can_have_gradient(tensor)) for tensor in given)
 
 
@@ -364,8 +364,8 @@ are equal."""
 
 
 def random_values(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
-    """Normal numbers of a shape, in the request's dtype: equal for equal seeds on every device; no
-    numbers on the meta device."""
+    """Normal numbers of a shape, in the request's dtype: equal on every device for equal seeds and
+    numbers `stream`, one for each tensor of a call; on the meta device without values."""
     if request.device == "meta":
         return torch.empty(shape, dtype=DTYPES[request.dtype], device="meta")
     generator = torch.Generator().manual_seed(request.seed * 1000 + stream)

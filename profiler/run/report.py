@@ -297,8 +297,8 @@ def _contended(found: Sequence[Measurement]) -> Iterator[str]:
 
 def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
     """Yield a sentence for each measurement and other program's counter with the operations that
-    the counter did not count, and their share of the time: "an unknown share" if the device was not
-    quiet, and no words on the time without a latency."""
+    the counter did not count, and the operations' share of the time: "an unknown share" if it was
+    not measured on a quiet device, and no words on the time without a latency."""
     for m, row in _about(found):
         for name, peer in m.counts["peers"].items():
             if not peer["uncounted"]:
