@@ -34,13 +34,13 @@ TIME_AGAIN = "profiler.run.measure:time_again"
 
 
 def setup(device: str, limits: LatencyLimits | None, measure: str = MEASURE) -> dict[str, Any]:
-    """The options of a measuring process, as JSON values."""
+    """The first message to a measuring process, as JSON values; `measure`: MODULE:FUNCTION."""
     given = None if limits is None else dataclasses.asdict(limits)
     return {"device": device, "limits": given, "measure": measure, "folder": os.getcwd()}
 
 
 def in_folder(setup: Mapping[str, Any]) -> None:
-    """Change to the folder of the other process, as users' files are named relative to it."""
+    """Change to the other process's folder, if it exists: users' files are named relative to it."""
     if os.path.isdir(setup["folder"]):
         os.chdir(setup["folder"])
 
@@ -49,8 +49,8 @@ class Measuring:
     """Measures points one after another."""
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
-        """`setup` has the `device`, the `limits` of latency or None, and as `measure` the
-        "module:function" that measures a request."""
+        """`setup` has the `device`, the `limits` of latency (None: the defaults), the `folder` of
+        users' files, and as `measure` the "module:function" that measures a request."""
         in_folder(setup)
         self.device = setup["device"]
         limits = setup["limits"]
@@ -123,8 +123,8 @@ def serve(make_worker: Callable[[Mapping[str, Any]], Answering]) -> None:
     """Answer on standard output, until standard input ends, by the worker that `make_worker` makes
     of the first line.
 
-    Output of modules goes to standard error. When the input ends, the other process has ended or
-    needs no more, so this process ends at once and frees its device.
+    Output of modules goes to standard error. An answer with `leaving` is the last. When the input
+    ends, the other process needs no more, so this process ends at once and frees its device.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -34,8 +34,8 @@ def devices(
     """List the devices that a word stands for: one for `cpu`, every GPU that this process sees for
     `cuda`, one of these for `cuda:N`.
 
-    Words of CUDA_VISIBLE_DEVICES are kept as they are; without them a board is named by its UUID if
-    NVML lists as many whole boards as torch finds, else by its number.
+    A GPU is named by its word in CUDA_VISIBLE_DEVICES; without such words by its UUID, if all GPUs
+    are wanted and NVML lists as many whole boards as torch finds, else by its number.
 
     Raises:
         MeasureError: there is no such GPU.

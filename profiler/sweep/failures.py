@@ -71,7 +71,7 @@ _FREE = re.compile(r"of which (?P<size>[\d.]+ (?:[KMGT]i)?[Bb](?:ytes)?) is free
 
 
 def memory_of(raised: Sequence[BaseException]) -> dict[str, str]:
-    """The bytes `requested` and `free`, in the words of the allocator's message."""
+    """The sizes `requested` and `free`, in an allocator's words; without those that none prints."""
     asked = next((size for one in raised if (size := requested(one))), "")
     free = next((found["size"] for one in raised if (found := _FREE.search(whole_text(one)))), "")
     return {name: size for name, size in (("requested", asked), ("free", free)) if size}

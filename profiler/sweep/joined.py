@@ -28,10 +28,10 @@ def joined(records: Sequence[Measurement]) -> list[Measurement]:
     of their first records.
 
     Records are joined if they agree in point, plan and environment; records of comparisons in turns
-    are not joined. A later process's failure is replaced by the later measurement of this process;
-    a failure that remains is a reason of its point. A failure of process 0 stays a record of its
-    own beside the point's later measurement; `settled` drops the failure. A plan that was measured
-    twice into one file gives two records per point.
+    are not joined. A failure of a process from number 1 on is replaced by a later measurement of
+    this process; a failure that remains is a reason of its point. A failure of process 0 stays a
+    record of its own beside the point's later measurement; `settled` drops the failure. A plan that
+    was measured twice into one file gives two records per point.
     """
     if not any(map(process_of, records)):
         return list(records)
@@ -70,8 +70,8 @@ def fits(record: Measurement, process: int, group: Mapping[int, Measurement]) ->
 
 def together(found: Mapping[int, Measurement]) -> Measurement:
     """Join a point's records (process -> record) into one: that of the first process with a
-    measurement, with the readings over all processes. A missing process or reading becomes a
-    reason."""
+    measurement, with the readings over all processes; a failed process and a missing reading become
+    reasons. A single record, and without a measurement the first failure, is returned as it is."""
     measured = {p: record for p, record in sorted(found.items()) if not record.failure}
     if not measured:
         return found[min(found)]

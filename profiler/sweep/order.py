@@ -56,7 +56,7 @@ def shared_letters(requests: Iterable[Request]) -> dict[str, frozenset[str]]:
 
 
 def _name(request: Request, shared: Mapping[str, frozenset[str]]) -> str:
-    """The phase, common sizes and dtype of a block, in words."""
+    """The name of a request's block: phase, sizes of the `shared` letters, and dtype, in words."""
     phase = phase_name(request.phase)
     common = {x: value for x, value in request.sizes.items() if x in shared[phase]}
     return f"{PHASES[phase]}, {sizes_words(common)}, {request.dtype}"

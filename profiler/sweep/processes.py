@@ -80,8 +80,8 @@ class Process:
             note(found["note"])
 
     def how_it_ended(self) -> str:
-        """Wait for the end of the process, and return a sentence with its signal or exit code, and
-        the last line that it wrote on stderr."""
+        """Wait for the end of the process, and return a sentence with its signal, or its exit
+        code and the last line that it wrote on stderr."""
         code = self.process.wait()
         if code == -signal.SIGKILL:
             return "the measuring process was killed: the machine's memory may have run out"
@@ -144,8 +144,8 @@ class Child:
 
 
 def unpacked(answer: Mapping[str, Any]) -> Measurement | Failure:
-    """The outcome in the answer of a measuring process, the record under `found` or the failure
-    under `failed`; an invalid record is a failure."""
+    """The outcome in the answer of a measuring process: the record under `found`, or the failure
+    under `failed`; for an invalid record a failure (`FAULT`) that says so."""
     if "found" not in answer:
         return checked(answer["failed"], Failure, "failed")
     try:

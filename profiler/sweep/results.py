@@ -50,15 +50,15 @@ class Results:
         self.state: dict[str, str] = {}
         """Key of a point -> `MEASURED`, or the kind of its last failure."""
         self.workers: dict[str, str] = {}
-        """Key of a point -> the worker that measured it."""
+        """Key of a point -> the worker that measured it, or at which it failed last."""
         self.commands: dict[str, str] = {}
-        """Key of a point -> the command line that measured it."""
+        """Key of a point -> the command line that measured it, or by which it failed last."""
         self.sentences: dict[str, str] = {}
-        """Key of a point -> why it failed."""
-        self.problems: list[str] = []
+        """Key of a point -> why it failed last; "" if it was measured."""
+        self.problems: list[str] = []  # a sentence for each line that is no record
         self.environment: Mapping[str, Any] | None = None
         """The environment of the first record, or else of the first worker."""
-        self._read, self._lines = 0, 0
+        self._read, self._lines = 0, 0  # bytes and lines of the file that were read so far
         self._lock = threading.Lock()
         writable(path)
         if path.exists():
@@ -151,7 +151,7 @@ class Results:
             )
 
     def count(self, blocks: Iterable[Block]) -> Counter[str]:
-        """The number of measured points of a plan, and of failed ones by kind."""
+        """`MEASURED`, and each kind of failure -> the number of a plan's points in this state."""
         keys = (point.key for block in blocks for point in block.points)
         return Counter(self.state[key] for key in keys if key in self.state)
 

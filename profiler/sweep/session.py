@@ -47,8 +47,8 @@ class Session:
 
     measurements: list[Measurement] = field(default_factory=list)
     failed_at: dict[str, list[str]] = field(default_factory=dict)
-    """Sentence of a failure -> the points with this failure, as phase and sizes; none for a module
-    that is not measured at any sizes."""
+    """Sentence of a failure -> the points with this failure, each as its phase and sizes; [] for
+    requests that `lose` counts."""
     lost: list[Measurement] = field(default_factory=list)
     """For each request that failed and that no process measured, a record without readings that
     keeps the reason."""
@@ -65,7 +65,7 @@ class Session:
 
     @property
     def failures(self) -> list[str]:
-        """One sentence per distinct failure, with its first point and the number of others."""
+        """One sentence per distinct failure, with its points; of 3 or more, the first and a number."""
         found = []
         for sentence, points in self.failed_at.items():
             many = len(points) > 2
@@ -98,10 +98,9 @@ def run(
     session has the measurements so far.
 
     Args:
-        processes: the number of fresh processes that each measure all requests, one after another,
-            in an order of their own; the file has every record, the session one per request. 1:
-            this process.
-        starts: starts a worker, if there are several processes.
+        processes: how many processes each measure all requests, one after another, in an order of
+            their own; the file has every record, the session one per request.
+        starts: starts the workers of these processes; None: this process measures.
         tell: receives once, at the first busy time, a sentence on the busy machine.
         command: the command line, which every record keeps.
         counts_only: whether timing is left out.
@@ -111,6 +110,7 @@ def run(
     Raises:
         StoreError: the file cannot be written; raised before anything is measured, unless the disk
             becomes full later. Earlier records are in the file.
+        MeasureError: no worker can measure.
     """
     if output is not None:
         writable(output)
@@ -191,7 +191,7 @@ SHORT_S = 0.02
 
 
 def is_short(request: Request, measured: Sequence[Measurement]) -> bool:
-    """Whether a request's call was measured as short, on a quiet device."""
+    """Whether a latency of at most `SHORT_S` was `measured` for a request, on a quiet device."""
     key = Point(request).key
     found = [
         m.readings["latency"] for m in measured if "latency" in m.readings and key_of(m) == key
@@ -200,7 +200,7 @@ def is_short(request: Request, measured: Sequence[Measurement]) -> bool:
 
 
 def in_fresh_processes(team: Callable[[], Team], blocks: Sequence[Block], note: Note) -> Outcomes:
-    """Yield the outcomes of the blocks; each process number of the plan gets new workers."""
+    """Yield the outcomes of blocks, ordered by process number; each number gets a new `team()`."""
     for _, each in groupby(blocks, key=lambda block: block.process):
         yield from team().outcomes(list(each), note)
 
@@ -215,18 +215,18 @@ def sweep(
     tell: Callable[[str], None] = lambda sentence: None,
     command: str = "",
 ) -> Session:
-    """Measure the points that a file lacks, by parallel workers; failures are recorded too.
+    """Measure the points that a file lacks, by parallel workers; the session has failures alone.
 
     Args:
         blocks: ordered by process; each process gets fresh workers.
         starts: one entry per parallel worker.
         retry: attempt all failed points again, even those that would fail again.
-        tell: receives a sentence on a worker that cannot measure while others continue.
+        tell: receives sentences on workers that cannot measure and on records that are dropped.
         command: the command line, which every record keeps.
 
     Raises:
-        StoreError: the file cannot be written, or was measured in another environment.
-        MeasureError: no worker can measure.
+        StoreError: the file cannot be written, or, unless it is `mixed`, was measured in another
+            environment. MeasureError: no worker can measure.
     """
     session = Session()
     tried: set[str] = set()

@@ -28,7 +28,7 @@ Wanted = Callable[[Point], bool]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The measurement or the failure of a point, with its worker and environment."""
+    """The measurement or failure of a point, with its worker ("": none) and its environment."""
 
     point: Point
     found: Measurement | Failure
@@ -57,7 +57,7 @@ class Worker(Protocol):
         """Wait until the worker can measure; MeasureError says why it cannot."""
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """The outcome of a point; WorkerGone if the process ended."""
+        """The record or failure of a point, its stages told to `note`; WorkerGone if it ended."""
 
     def stop(self) -> None:
         """End the process at once."""
@@ -70,8 +70,8 @@ def attempt(
     note: Callable[[str], None],
     survived: type[Exception] = ValueError,
 ) -> Measurement | Failure:
-    """Measure a request by `measure`, and return its record, or a failure for sizes that the mixer
-    refuses and for exceptions of type `survived`; other exceptions are raised."""
+    """Measure a request by `measure` if its sizes fit (else SizeError), and return its record, or
+    the failure for an exception of type `survived`; other exceptions are raised."""
     try:
         subject(request.mixer).fit(request.sizes)
         return measure(request, limits=limits, note=note)
@@ -82,8 +82,8 @@ def attempt(
 def here(
     blocks: Sequence[Block], measure: Measure, limits: LatencyLimits | None, note: Note
 ) -> Outcomes:
-    """Measure every point in this process, and yield the outcomes. Once a point has made the device
-    unusable, later points on it fail."""
+    """Measure every point in this process, and yield the outcomes. Once a point has made a device
+    unusable, all later points of this device are failures (`LOST`)."""
     lost: dict[str, Failure] = {}
     for block in blocks:
         for point in block.points:
