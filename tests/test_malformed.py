@@ -65,6 +65,10 @@ DECLARATIONS = {
     "m.sizes('L')": "declares size 'L'",
     "m.sizes('b')": "declares size 'b'",
     "m.sizes('length')": "unknown size 'length'",
+    "l, d = m.sizes('l d n')": "m.sizes('l d n') declares one size for each letter, 3 in all, and "
+    "the left side has 2 names: write one name for each letter",
+    "l, d, n = m.sizes('l d')": "m.sizes('l d') declares one size for each letter, 2 in all",
+    "(l,) = m.sizes('l d')": "2 in all, and the left side has 1 name: write one name for each",
     "m.size('P', 'a', 4); m.size('P', 'b', 4)": "NAME declares size P twice, as a (default 4) and "
     "as b (default 4)",
     "m.size('P', 'a', 4); m.size('P', 'a', 8)": "as a (default 4) and as a (default 8): take ano",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import linecache
 import sys
@@ -334,6 +335,9 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         if _is_file(frame.f_code.co_filename, path):
             return _undeclared(error.name, {**frame.f_globals, **frame.f_locals})
+    pythons = type(error) is ValueError and frames and _is_file(frames[-1].filename, path)
+    if pythons and (told := _sizes_unlike_names(path, line)):
+        return told
     folder = path.resolve().parent
     elsewhere = frames and not Path(frames[-1].filename).resolve().is_relative_to(folder)
     needs = unusable_package(error, folder.as_posix()) if isinstance(error, ImportError) else ""
@@ -368,6 +372,26 @@ def _undeclared(name: str, known: Iterable[str]) -> str:
         f"nothing above is called {name}{hint}: {size}an array is declared by {array}, an index by "
         f"{index}; any other name needs an assignment or import"
     )
+
+
+def _sizes_unlike_names(path: Path, line: int | None) -> str:
+    """The message for a line such as `l, d = m.sizes("l d n")`, whose names are more or fewer than
+    the letters; "" for any other line."""
+    for node in ast.walk(ast.parse("".join(linecache.getlines(str(path))))):
+        match node:
+            case ast.Assign(
+                [ast.Tuple(names) | ast.List(names)],
+                ast.Call(ast.Attribute(attr="sizes"), [ast.Constant(str(letters))]) as call,
+            ) if node.lineno == line and len(names) != (declared := len(letters.split())):
+                plural = "s" if len(names) != 1 else ""
+                return (
+                    f"{shortened(ast.unparse(call))} declares one size for each letter, {declared} "
+                    f"in all, and the left side has {len(names)} name{plural}: write one name for "
+                    "each letter"
+                )
+            case _:  # any other statement or expression
+                continue
+    return ""
 
 
 def _is_no_python(error: BaseException, path: Path) -> bool:
