@@ -57,7 +57,7 @@ class Session:
     interrupted: bool = False
 
     def failed(self, request: Request, failure: Failure) -> None:
-        """Count the failure of a request; equal sentences are kept once."""
+        """Count the failure of a request by kind, and keep its sentence and point, each once."""
         self.kinds[failure.kind] += 1
         points = self.failed_at.setdefault(failure.sentence, [])
         if (point := f"{request.phase}, {sizes_words(request.sizes)}") not in points:
@@ -65,7 +65,7 @@ class Session:
 
     @property
     def failures(self) -> list[str]:
-        """One sentence per distinct failure, with its points; of 3 or more, the first and a number."""
+        """A sentence per distinct failure, with its points: of 3 or more, one and a number."""
         found = []
         for sentence, points in self.failed_at.items():
             many = len(points) > 2
