@@ -419,6 +419,8 @@ def test_columns_are_those_of_a_table_of_mixers(capsys: pytest.CaptureFixture[st
 REFUSED = [
     ("gpt-2 --columns mixer", "'mixer' is no column of a network"),
     ("gpt-2 --columns state --phase training", "exists in inference only: choose another --phase"),
+    ("gpt-2 --columns floor", "'floor' is a column of mixers alone: `costmodel model --board`"),
+    ("gpt-2 --columns best_chunk_mul", "'best_chunk_mul' is a column of mixers alone"),
     ("gpt-2 --columns spam", "unknown column 'spam'"),
     ("gpt-2 --columns ,", "no column is named"),
 ]

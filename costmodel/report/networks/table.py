@@ -19,6 +19,7 @@ from costmodel.networks.network import Network, generation, network, refuse_laye
 from costmodel.networks.numerators import Compared, compared
 from costmodel.networks.numerators.figures import Figures
 from costmodel.networks.part_costs import Counting
+from costmodel.prediction.columns import COLUMNS as OF_A_BOARD
 from costmodel.program.chosen_sizes import (
     Given,
     combinations,
@@ -51,8 +52,8 @@ def columns(text: str | None, wanted: Sequence[str]) -> tuple[tuple[str, ...] | 
     whether a figure needs element types: one in bytes, or in operations per byte.
 
     Raises:
-        TableError: an unknown column, one that names a row, or one that exists in none of the
-            phases (`wanted`).
+        TableError: an unknown column, one of mixers alone (mixer, form, phase, best chunks, times
+            on a board), or one that exists in none of the phases (`wanted`).
     """
     if text is None:
         return None, False
@@ -62,6 +63,11 @@ def columns(text: str | None, wanted: Sequence[str]) -> tuple[tuple[str, ...] | 
             f"'{names[0]}' is no column of a network, whose rows are parts: choose the column "
             "'part'"
         )
+    if names := [x for x in found if not is_letter(x) and x not in FIGURES]:
+        raise TableError(
+            f"'{names[0]}' is a column of mixers alone: `costmodel model --board` predicts times"
+            if names[0] in OF_A_BOARD else f"'{names[0]}' is a column of mixers alone"
+        )  # fmt: skip
     there = {PHASES.get(stage, stage) for phase in wanted for stage in STAGES.get(phase, (phase,))}
     for name in found:
         if not is_letter(name) and not {*FIGURES[name].phases} & there:
