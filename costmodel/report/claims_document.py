@@ -51,8 +51,8 @@ def outcome(verdict: Verdict) -> str:
 
 
 def _shows_derived(verdict: Verdict) -> bool:
-    """Whether a line shows the derived value: if the claim does not simply agree, or is O(...)
-    or Θ(...)."""
+    """Whether a line shows the derived value: of a claim that disagrees, or agrees only under a
+    convention or in a limit, and of every claim O(...) or Θ(...)."""
     return verdict.verdict in ("disagrees", "agrees-under", "agrees-in-limit") or (
         verdict.claimed.startswith(("O(", "Θ("))
     )

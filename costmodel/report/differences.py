@@ -97,12 +97,12 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
     """Pairs (equation of the first mixer, equation of the second) that are compared: each equation
     of the first mixer in order, with its partner or "", then the rest of the second, after "".
 
-    Inputs, contexts and outputs match, and arrays made for matching arrays, such as gradients. The
-    partner of any other equation is the first that exists of these equations of the second mixer:
+    Inputs, contexts and outputs match in order, and arrays made for matching arrays, such as
+    gradients. The partner of any other equation is the first of these that is not yet taken:
 
     1. the equation of equal name, if both read matching arrays;
-    2. an equation whose name differs in its index (K, K_p), if both read matching arrays and have
-       operations of the same classes;
+    2. an equation whose name differs in its index or in capitals (K, K_p, k), if both read matching
+       arrays and have operations of the same classes;
     3. the equation of equal name, if both read an array in common or the mixers are variants of
        one mixer;
     4. an equation of any name, if both read matching arrays and have equally many operations.
@@ -192,7 +192,7 @@ class Differences:
         """The document: a line about each mixer, the convention, and a section for each phase.
 
         Raises:
-            SizeError: sizes that do not fit one of the mixers; EquationError: an unknown form.
+            SizeError: numbers that do not fit one of the mixers; EquationError: an unknown form.
             Unanswered: in no phase do both mixers have an answer.
         """
         for _, side in self.sides:
@@ -288,7 +288,7 @@ class Differences:
     def _table(self, one: Shares, two: Shares, phase: str) -> Table:
         """The table of one phase, first mixer minus second, in four sections: equations that
         differ, those of one mixer alone, those of the other alone, those with equal counts; then
-        the sums over all."""
+        the sums over all equations."""
         classes = {*one.columns, *two.columns}
         columns = [c for c in CLASSES if c in classes] + sorted(classes - {*CLASSES, *LAST})
         columns += [c for c in LAST if c in classes]

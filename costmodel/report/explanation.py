@@ -90,7 +90,7 @@ TILDE = "Arrays of the forward pass that are computed again have a tilde. "
 @dataclass(frozen=True)
 class Explanation:
     """The answers to all questions about a form of a mixer at sizes, in phases, under a
-    convention."""
+    convention. `names`: size letter -> its symbol in LaTeX."""
 
     mixer: Mixer
     form: str
@@ -223,9 +223,9 @@ class Explanation:
             yield from self._limits(case.phase)
 
     def _limits(self, phase: str) -> Iterator[Part]:
-        """Yield, if a board is asked for, a sentence with the least time on the board and the
-        seconds of each limit (arithmetic, memory) alone, or why there is none; then the predicted
-        time and its constants."""
+        """Yield, if a board is asked for, the least time on the board with the microseconds of each
+        limit (arithmetic, memory) alone; why the span is unknown; a remark on backward passes; the
+        predicted time and its constants. A time without an answer gives way to the reason."""
         if self.on is None:
             return
         occasion = f"{OCCASIONS[phase]}, with {self.dtypes.caption_of([self.mixer])}"
@@ -331,7 +331,7 @@ class Explanation:
 
     def _phase(self, phase: str) -> Iterator[Part]:
         """Yield where the costs of a phase come from: the equations that the phase adds (loss,
-        gradients), then the answers of all questions."""
+        gradients), then the answers of the questions with `place` "phase"."""
         system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
         if phase in TRAINING_STEP:
             yield from self._loss(system)
@@ -476,9 +476,9 @@ def _rows(case: Case, figure: Figure) -> Iterator[Row]:
 
 
 def _fewer(form: str, other: str, about: Crossover, names: Names) -> Line:
-    """A clause that says where a form takes fewer operations than another, as a condition on the
-    sizes; () if the condition is not derived, has several cases, or has a bound with a square
-    root. `names` are the symbols of sizes in LaTeX."""
+    """A clause that says where `form` takes fewer operations than `other`: never, always, or under
+    a condition on the sizes; or that both take equally many. () if the condition is not derived,
+    has several cases or a square root. `names`: size letter -> its symbol in LaTeX."""
     try:
         own, its = (each.cases for each in about.conditions)
     except Unanswered:
@@ -515,8 +515,9 @@ def _condition(of: Bound | Holding, names: Names) -> Math:
 
 
 def _ranges(form: str, other: str, about: Crossover) -> Line:
-    """A clause that says at which lengths the other form takes fewer operations than `form`: as
-    ranges; that the remainder of the length decides; or why no ranges are derived."""
+    """A clause that says at which lengths `other` takes fewer operations than `form`: the first
+    `MANY` ranges, "at no length", that both take equally many at every length, that the remainder
+    of the length decides, or why no ranges are derived."""
     try:
         # the second name is the other form's, which takes fewest alone in these ranges
         found = [one for one in about.ranges if one.least == about.names[1:]]

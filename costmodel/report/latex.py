@@ -169,8 +169,9 @@ class Latex(Typeset):
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
         """A table with its caption above, footnotes and notes below: a float if its estimated
-        number of lines fits a page, else a longtable, turned to landscape if that avoids many
-        panels. `notes` is not used: a table prints all its own notes."""
+        lines and widths fit a page, else a longtable, in landscape if a table of numbers then has
+        at most two panels. The user is told if the width asked for is too small. `notes` is not
+        used: a table prints all its own notes."""
         inches = self.page.inches
         part, names = _with_short_floors(part, self.page.names)
         writer = Latex(replace(self.page, names=names))
@@ -369,8 +370,8 @@ class _Layout:
         return FACTORED_TEXT.text(cell, self.table.marks)
 
     def height(self, caption: int, own: Sequence[str]) -> float:
-        """The estimated lines of the table on a page: a caption of so many characters, the panels,
-        and the paragraphs below, `own` among them."""
+        """The estimated lines of the table on a page: a caption of `caption` characters, the
+        panels, and the paragraphs below, `own` among them."""
         below = [*self.table.marks, *own, *(PLAIN_TEXT.text(line) for line in self.table.said)]
         below += [self._plain(cell) for cell in self.letters]
         words = caption / CAPTION + sum(-(-len(each) // self.room) * self.room for each in below)
@@ -441,8 +442,8 @@ class _Layout:
         return found if short else None
 
     def usual(self, cell: Text) -> tuple[Constraints, Any] | None:
-        """The case (guards, value) of a piecewise formula that holds at the default sizes; None for
-        any other cell."""
+        """The case (guards, value) of a piecewise formula that holds at the default sizes; None if
+        no case does, and for any other cell."""
         if not isinstance(cell, Formula) or cell.of:
             return None
         # 16 for letters without a default; the new token is the last one
@@ -552,8 +553,7 @@ class _Layout:
         return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{inside}\end{{tabular}}"
 
     def body(self, panel: Sequence[int]) -> str:
-        """The rows of a panel (some columns of the table) in LaTeX, with section headings across
-        it."""
+        """The rows of a panel (some of the columns) in LaTeX, with section headings across it."""
         lines = []
         for row in self.table.rows:
             if not isinstance(row, Section):

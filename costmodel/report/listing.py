@@ -73,7 +73,7 @@ class Entry:
     @property
     def needs(self) -> str:
         """The package that the mixer's implementations need and that cannot be imported, such as
-        "torch", and why; "" without one. An error that no import of a package raised is raised."""
+        "torch", and why; "" if all can. Any error but that of an import is passed on."""
         try:
             self.modules(self.mixer.name)
         except Exception as error:

@@ -81,7 +81,7 @@ class _Reader:
         return token
 
     def expect(self, token: str) -> None:
-        """Read a token; ValueError if another token stands there."""
+        """Move behind the next token, which must be `token`; ValueError if it is another."""
         if self.peek() != token:
             raise ValueError(f"expected '{token}', got '{self.peek()}' in {self.latex}")
         self.take()

@@ -100,8 +100,8 @@ def shown(
     block: Block, request: Request, printable: Callable[[Text], Text] | None = None
 ) -> doc.Table:
     """The table of one phase. Sizes that vary have a column even if it is not requested; the form
-    has a column only if that is requested, and otherwise stands behind the mixer's name.
-    `printable`: as `document` has it."""
+    has a column only if that is requested, and otherwise stands behind the mixer's name. A note
+    tells of rows without the phase if no mixer was named. `printable`: as `document` has it."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
     # mixer and form begin the row, if asked for first, and the sizes that vary follow
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
@@ -150,8 +150,8 @@ def _used(
 
 
 def _depends(row: Row, name: str) -> Collection[str]:
-    """The sizes that the value of the column `name` depends on; all sizes of the row if the value
-    has no formula."""
+    """The sizes that the value of the column `name` depends on, all sizes of the row if the value
+    has no formula; () for a label and for a missing value."""
     if is_letter(name):
         return [name]
     value = None if name in LABELS else row.value(name)
@@ -277,7 +277,7 @@ def _mixer(row: Row, *, form: bool) -> Text:
 
 @cache
 def not_causal(mixer: Mixer) -> str:
-    """The reason why no form of a mixer has one-token inference; "" if some form has."""
+    """Why no form of a mixer has one-token inference; "" if one has or all are faulty."""
     reasons = []
     for about in (answers(mixer, form, "inference", Convention()) for form in mixer.forms):
         if not about.malformed:
@@ -298,7 +298,8 @@ def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
 
 def notes(block: Block, request: Request) -> Iterator[Note]:
     """Yield the notes below the table of a phase, each only if a column or a row needs it: on its
-    figures, rounding, tokens, bytes, gradients and nominal counts."""
+    figures, rounding, numbers found by search, forms that hold less, a new token beyond the length,
+    division by tokens, element types, a board, gradients and masked pairs."""
     shown = block.columns
     yield from _of_figures(block, "steps")
     ratios = [name for name in shown if name in COLUMNS and COLUMNS[name].kind == "ratio"]
@@ -347,9 +348,9 @@ def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
 
 
 def _less_in_other_forms(figure: Figure, rows: Sequence[Row], given: Given) -> Iterator[Note]:
-    """Yield a note for each mixer of which other forms, which have no row, hold less of a figure
-    (the state) than its rows do, with the number of elements. A row whose state has one size at
-    every t, as that of a recurrence, is passed over: forms by chunks hold more."""
+    """Yield a note for each mixer of which other forms, without a row, hold less of a figure (the
+    state) than its rows do, with the amount: a formula for one sequence, or a number where the
+    formula has several cases. Rows that hold as much at twice the length are passed over."""
     shown = {(row.mixer, row.form) for row in rows}
     found: dict[Mixer, dict[Line, dict[str, None]]] = {}
     for row in rows:
@@ -431,8 +432,8 @@ def _has_rounded_fraction(row: Row, name: str) -> bool:
 def sizes_line(
     request: Request, phases: Sequence[str], used: Collection[str] | None = None
 ) -> Line:
-    """The sizes of the rows, or those of them in `used` (nothing if there are none): first those
-    given, or open in a table of formulas, then those with defaults."""
+    """A line with the sizes of the rows: first the sizes given, or open in a table of formulas,
+    then those with defaults. `used`: the sizes to keep, None for all; () if no size is kept."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
     open_ = _open_sizes(request) if request.symbolic else set()
     given, unused = request.given, {"l"} if _without_length(request, phases) else set()

@@ -68,7 +68,8 @@ class Request:
         form: None for each mixer's default form, "all", or a name.
         symbolic: show formulas in the sizes that are not given (b is 1 unless given).
         per_token: divide operations and bytes by the tokens of the phase.
-        sort: a column to sort by, with "-" in front for descending order.
+        columns: the columns in order; None for the usual ones.
+        sort: a column to sort by, with "-" in front for descending order; None keeps the order.
         optimiser: the optimiser whose state a training step holds; None if none is named.
         own: mixer -> the forms that its names in the request have, as NAME:FORM; None for `form`.
         board: the board whose figures the columns of a board need.
@@ -193,8 +194,8 @@ class Row(Case):
         return super().answer(figure)
 
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
-        """The value of a column or size; None for a size that the row lacks. A figure that is a
-        sum, such as `other`, leaves out the parts that are columns in `shown`."""
+        """The value of a column or size: a letter for a size tied to it, None for a size that the
+        row lacks. A figure that is a sum, such as `other`, leaves out parts in `shown` columns."""
         if is_letter(name):
             return self.sizes.get(name, self.ties.get(name))
         figure = COLUMNS[name]
@@ -230,7 +231,7 @@ def baseline(request: Request) -> Callable[[Case], Case]:
 
     def of(case: Case) -> Case:
         """The case of self-attention whose figures the ratios of `case` divide by, at the same
-        sizes, or given or default ones; Unanswered for a network, and where it has no answers."""
+        sizes, or given or default ones; Unanswered of a network, and if that case has no answer."""
         if isinstance(case.mixer, Whole):
             raise Unanswered(
                 f"no ratio: ratios compare a mixer with {BASELINE}, and this is a network"
@@ -335,7 +336,8 @@ def table(request: Request) -> Table:
     Raises:
         SizeError: sizes that do not fit the first mixer of a group, or that fit none of the mixers.
         EquationError: a form that all mixers lack, or only malformed equations.
-        TableError: a column that cannot be sorted, or an optimiser without its column.
+        TableError: formulas to sort by, a column of no phase asked for, `--optimiser` without its
+            column, or a column of a board without a board.
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
         raise TableError("--optimiser needs the column 'optimiser': add it to --columns")
@@ -408,7 +410,7 @@ def _refuse_absent_columns(request: Request) -> None:
 
 
 def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
-    """The forms of a mixer that get rows: the default form, unless the request names others."""
+    """The forms of a mixer that get rows: those named, else the default; () if it lacks these."""
     usual = request.form or mixer.default_form
     named = {form or usual for form in request.own.get(mixer, (None,))}
     return tuple(name for name in mixer.forms if {"all", name} & named)
@@ -492,8 +494,8 @@ def misfit(mixer: Mixer, sizes: Mapping[str, int]) -> SizeError | None:
 
 
 def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ...]:
-    """The names of the columns in a phase: the requested ones that exist in it; else mixer, form,
-    the sizes that vary, and the figures that are usual for such rows."""
+    """The names of the columns in a phase: the requested ones that exist in it; else the mixer, the
+    form if some row's is not the default, the sizes that vary, and the usual figures."""
     if request.columns is not None:
         return tuple(
             name for name in request.columns if is_letter(name) or phase in COLUMNS[name].phases

@@ -34,8 +34,7 @@ class Csv(Writer):
     """The rows of a document as comma-separated values; a missing value is an empty cell."""
 
     def pieces(self, document: Document) -> Iterator[str]:
-        """Yield the rows of the document in CSV, the header first; for documents with rows
-        alone."""
+        """Yield the rows of a document in CSV, the header first; the document must have rows."""
         assert document.rows is not None
         header, rows = document.rows()
         file = StringIO()
@@ -68,8 +67,7 @@ class Json(Writer):
     """The data of a document as one JSON object of schema 1, with one line per item of a list."""
 
     def pieces(self, document: Document) -> Iterator[str]:
-        """Yield the object of a document with `data` as text in JSON, with the number of its
-        schema."""
+        """Yield the object of JSON as text, with the number of its schema; `data` must be given."""
         assert document.data is not None
         for k, (name, value) in enumerate({"schema": 1, **document.data()}.items()):
             yield f"{', ' if k else '{'}{_text(name)}: "

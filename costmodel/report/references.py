@@ -42,5 +42,5 @@ def recorded() -> tuple[Reference, ...]:
 
 
 def of_mixer(name: str) -> tuple[Reference, ...]:
-    """The records of a mixer and of its variants."""
+    """The records of a mixer, without options or with any (`name+option`)."""
     return tuple(one for one in recorded() if one.mixer.split("+")[0] == name)

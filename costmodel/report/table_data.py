@@ -134,8 +134,7 @@ def _json_value(value: Value | Mapping[str, Value]) -> Any:
 
 
 def _json_sizes(row: Row) -> dict[str, int | str]:
-    """Letter -> size; a letter that stays in formulas maps to itself, or to the letter it is tied
-    to."""
+    """Letter -> size; for a letter that stays in formulas itself, or the letter it is tied to."""
     letters = letters_of(row.mixer, row.phase, row.form)
     return {x: row.sizes.get(x, row.ties.get(x, x)) for x in sorted(letters)}
 

@@ -77,7 +77,7 @@ def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = No
     what is still longer, such as the name of a commit, where the line ends.
 
     Args:
-        width: the width in characters, at least 20; None leaves the sentence in one line.
+        width: the width in characters, taken as 20 if less; None leaves the sentence in one line.
         hang: the beginning of further lines, shortened if a word needs the room; by default as
             many spaces as `lead` is long.
 
@@ -293,7 +293,7 @@ def _heading(header: str, width: int) -> list[str]:
 
 def _lines(cell: str, width: int) -> list[str]:
     """The text of a cell as lines of at most `width` characters, broken between words and, in long
-    words, after signs such as `-`, `+` and `*`; one line if it fits."""
+    words, after signs such as `-`, `+` and `*`; a longer piece of a word has a line of its own."""
     if len(cell) <= width:
         return [cell]
     lines = [""]
@@ -310,8 +310,7 @@ def _lines(cell: str, width: int) -> list[str]:
 def _row(
     cells: Sequence[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]
 ) -> Iterator[str]:
-    """Yield the lines of one row, in which each cell has several lines; numbers are set to the
-    right."""
+    """Yield the lines of a row whose cells have several lines; numbers are set to the right."""
     for k in range(max(map(len, cells), default=0)):
         yield _line([cell[k] if k < len(cell) else "" for cell in cells], columns, widths)
 

@@ -135,8 +135,7 @@ class Writer:
         return words
 
     def math(self, cell: Formula | Math | Equal) -> str:
-        """The text of a formula, of other notation, or of an equation between cells, in plain
-        text."""
+        """The plain text of a formula, of other notation, or of an equation between cells."""
         if isinstance(cell, Formula):
             found = formula_pretty(cell.value, factored=self.factored)
             return f"{cell.of}({found})" if cell.of else found

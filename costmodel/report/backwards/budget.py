@@ -53,6 +53,7 @@ class Budgets:
 
     Args:
         request: the mixers, the given sizes and the options; one phase.
+        limits: the greatest amount of each limited quantity, such as the bytes of the state.
         letter: the open size.
     """
 
@@ -62,7 +63,7 @@ class Budgets:
 
     @property
     def phase(self) -> str:
-        """The phase."""
+        """The only phase of the request, in which the limited quantities are counted."""
         return self.request.phases[0]
 
     @cached_property

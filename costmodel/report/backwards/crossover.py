@@ -128,8 +128,8 @@ def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
 
 
 def _clause(one: Crossover) -> Line:
-    """Which candidate has the least at which sizes, as a clause: `A is cheaper up to 65, B from 66
-    on`; candidates that are equal together come last."""
+    """Which candidate has the least at which sizes, as a clause: `A is cheaper for l = 1 to 65, B
+    from l = 66 on`; the sizes at which all candidates are equal come last."""
     compared = "cheaper" if len(one.names) == 2 else "the cheapest"
     if one.figure.kind == "ratio":
         compared = "lower" if len(one.names) == 2 else "the lowest"
@@ -161,8 +161,8 @@ def _place(one: Crossover, stretch: Stretch) -> Line:
 
 
 def _range(one: Crossover, stretch: Stretch) -> str:
-    """A range of sizes with equal winners (a `Stretch`) as text: 1 to 65; 66 on; 17 to 24, and so
-    every 16 on (the first sizes of every 16)."""
+    """A range of sizes at which the same candidates have the least, as text: 1 to 65; 66 on; 17 to
+    24, and so every 16 on (then 33 to 40, 49 to 56, ...)."""
     on = one.goes_on(stretch)
     if stretch.width == 1:
         return words(Range(stretch.first, stretch.last, stretch.step), on=on)

@@ -27,9 +27,9 @@ class Matching:
 
     Args:
         request: the mixer and the other mixer, and the options; one phase.
-        found: the candidates.
-        figure: the figure that is matched.
-        forms: the form of each of the two.
+        found: the sizes of both mixers, and the candidates: values of the open size.
+        figure: the figure whose value is to be that of the other mixer.
+        forms: the form of the mixer, and the form of the other mixer.
     """
 
     request: Request

@@ -57,8 +57,7 @@ def _blocks(found: Description) -> str:
 
 
 def _around(block: Block) -> Iterator[Use | None]:
-    """Yield the parts of a block in order; None where a sublayer has no norm, dropout or residual
-    sum."""
+    """Yield the parts of a block in order; None for a norm, dropout or sum that one lacks."""
     for sublayer in block.sublayers:
         yield from sublayer.around
 
@@ -118,8 +117,8 @@ def _dropout(c: Choices) -> str:
 
 
 def sizes_line(sheets: Sequence[Sheet]) -> Line:
-    """A line with the sizes: those given, the network's own, defaults, and those computed from
-    others. A sheet has the costs of a network in one stage at one combination of sizes."""
+    """A line with the sizes: those given or without a number, the network's own, defaults, those
+    computed from others, and given sizes that no part has. A sheet: one stage's costs at sizes."""
     request = sheets[0].request
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     values = {x: tuple(dict.fromkeys(s.sizes[x] for s in sheets if x in s.sizes)) for x in letters}
@@ -152,7 +151,7 @@ def _follows(name: str, poly: Poly, sizes: Mapping[str, int]) -> Line:
 
 
 def convention_line(request: Request) -> str:
-    """The convention's name and its meaning, and whether a backward pass is counted."""
+    """The convention's name and its meaning; without a phase of gradients, that none is counted."""
     counted = request.counting
     caption = counted.caption(dropout=request.described.dropout)
     backward = "" if {*request.phases} & {*TRAINING_STEP} else "; no backward pass"
@@ -162,7 +161,7 @@ def convention_line(request: Request) -> str:
 def training_notes(sheet: Sheet) -> Iterator[str]:
     """Yield the notes below the costs of a network in one stage (`sheet`), a phase with gradients:
     what gradient is given without a loss, how a tool (`peer`) or the equations count gradients,
-    what the activations are, what is frozen and what is recomputed."""
+    what activations are, which parts have adapters, are trained and are recomputed."""
     c = sheet.network.described
     if not c.ends_with("loss"):
         yield "no loss: the gradient of the network's output is given"

@@ -23,7 +23,7 @@ Change = tuple[Sheet, str, Value, Value]
 def changes(before: Sequence[Sheet], after: Sequence[Sheet]) -> Iterator[Change]:
     """Yield (sheet, figure, value before, value after) for every figure of `COMPARED` of all parts
     together, for each pair of sheets (a network's costs in one stage at some sizes); parameters
-    once."""
+    once, of the first pair."""
     for k, (one, two) in enumerate(zip(before, after, strict=True)):
         for name in COMPARED:
             if name == "parameters" and k:

@@ -61,7 +61,7 @@ def document(sheets: Sequence[Sheet], before: Sequence[Sheet] = ()) -> Document:
     """The document of a network's costs. `sheets` has the costs in one stage (a phase; or prefill
     and decode, which make up generation) at one combination of sizes each. A table per stage: a row
     per part, or with several combinations a row per combination; then the memory of a training
-    step.
+    step and, if asked for, formulas for MFU; a sentence on prefill and decode together.
 
     Args:
         before: the sheets of another network, at the same stages and sizes, to which the figures

@@ -29,7 +29,7 @@ IN_BLOCKS = ("total", "state")
 
 @dataclass(frozen=True)
 class Group:
-    """Equal blocks: their name, how many there are, and the parts of one, each with its number."""
+    """Equal blocks: their name, how many there are, and part -> how often one block has it."""
 
     name: str
     times: Poly

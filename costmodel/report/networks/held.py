@@ -20,9 +20,9 @@ from costmodel.report.networks.document import heading_of
 
 @dataclass(frozen=True)
 class Fitting:
-    """What fits into a memory: the amount as typed, its bytes, the largest context of `batch`
-    sequences, and the largest batch of the asked context; None where any number fits, or where no
-    context is given."""
+    """What fits into a memory beside the weights: `typed`, the memory as the user typed it; `most`,
+    its bytes; `context`, the most tokens of each sequence of the report's batch; `batch`, the most
+    sequences of the asked context, None if any number fits or no context is given."""
 
     typed: str
     most: int
@@ -45,7 +45,7 @@ class Report:
 
     @property
     def shown(self) -> int:
-        """The context of the table: the one given, else the largest that fits."""
+        """The context of the table in tokens: the one given, else the largest that fits, else 1."""
         if self.context is not None:
             return self.context
         return max(1, self.fitting.context) if self.fitting else 1

@@ -154,8 +154,8 @@ class Report:
 
 
 def _figures(parts: Sequence[Part]) -> dict[str, Any]:
-    """The figures of parts together for JSON, name in `FIGURES` -> sum, and what binds; joules are
-    None on a board without a power limit."""
+    """The figures of parts together for JSON, name in `FIGURES` -> sum in seconds or joules (None
+    if no energy is predicted), and "binds" -> the limit that binds."""
     found: dict[str, Any] = {name: total(parts, name) for name in FIGURES}
     known = {name: None if isnan(figure) else figure for name, figure in found.items()}
     return {**known, "binds": binds(parts)}
