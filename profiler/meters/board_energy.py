@@ -94,8 +94,8 @@ class NvmlSensor(Board):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The warnings that hold about what the figures cover besides this board and this process:
-        the whole module, a virtual GPU, other processes."""
+        """Labels that name what the figures cover besides this board and this process: its whole
+        module, the board of a virtual GPU, other processes."""
         model = decoded(self.maybe("nvmlDeviceGetName") or "")
         mode = VIRTUAL.get(self.maybe("nvmlDeviceGetVirtualizationMode"), "")
         found = {
@@ -113,7 +113,7 @@ class NvmlSensor(Board):
             self.refuse_or_note(f"the board is {rates.gpu} % busy while this process is idle")
 
     def refuse_others(self) -> None:
-        """Refuse to measure, or with `force` note it, if other processes use the board."""
+        """Raise SensorError, or with `force` note the reason, if other processes use the board."""
         if found := self.signs_of_others(self.reserved()):
             self.refuse_or_note(found)
 

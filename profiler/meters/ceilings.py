@@ -154,9 +154,9 @@ def product_ceiling(
     """Measure the highest rate of a product of two square matrices over all sides, in operations
     per second.
 
+    Sides are doubled up to `largest`, or until the next product would take `LONGEST_S` or fails.
     Details: `side`; `tried`, side -> operations per second; `ended_by`, the reason why a larger
     side failed. Unavailable if the first side failed, or every rate was launch-bound or disturbed.
-    `timing` is the meter of a call.
     """
     best: Measured | None = None
     tried: dict[str, float] = {}
@@ -284,7 +284,7 @@ def elementwise_ceiling(
     operations per second.
 
     Details: `entries`, `how` (the variant); `tried`, variant and entries -> operations per second;
-    `not_tried`, variant -> the reason. Unavailable if every rate was launch-bound or disturbed.
+    `not_tried`, variant -> the reason. Unavailable if every rate failed or was disturbed.
 
     Args:
         held: bytes of the caches, of which all arrays take at most half.
@@ -395,25 +395,25 @@ def ordinary(
     chance = torch.Generator(device=place).manual_seed(ROWS)
 
     def product(kind: torch.dtype, held: int) -> tuple[Callable[[], Any], int, str]:
-        """The scores of as many heads as fill `held / SHARE` bytes."""
+        """(call, its operations, unit): the scores of heads that fill `held / SHARE` bytes."""
         heads = max(held // SHARE // (ROWS * ROWS * kind.itemsize), 1)
         rows = torch.randn(heads, ROWS, WIDTH, device=place, generator=chance).to(kind)
         columns = rows.transpose(1, 2)
         return lambda: rows @ columns, heads * ROWS * ROWS * (2 * WIDTH - 1), "op/s"
 
     def addition(held: int) -> tuple[Callable[[], Any], int, str]:
-        """An array and the result, together `held / 2` bytes."""
+        """(call, its bytes, unit): an array and the result, together `held / 2` bytes."""
         x = torch.randn(held // 16, device=place, generator=chance)
         return lambda: x + 1.0, 8 * x.numel(), "B/s"
 
     def choice(held: int) -> tuple[Callable[[], Any], int, str]:
-        """An array, its mask and the result, together about `held / SHARE` bytes."""
+        """(call, its entries, unit): an array, mask and result, about `held / SHARE` bytes."""
         x = torch.randn(held // SHARE // 8, device=place, generator=chance)
         mask = x > 0
         return lambda: torch.where(mask, x, 0.0), x.numel(), "op/s"
 
     def fill(held: int) -> tuple[Callable[[], Any], int, str]:
-        """An array of `CACHES` times `held` bytes."""
+        """(call, its bytes, unit): a new array of `CACHES` times `held` bytes."""
         entries = CACHES * held // 4
         return lambda: torch.full((entries,), 0.5, device=place), 4 * entries, "B/s"
 

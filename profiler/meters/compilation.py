@@ -79,8 +79,8 @@ def compile_call(
 
 
 def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> list[float] | None:
-    """Time calls until one agrees with the two before: the seconds of each call up to the first
-    that agrees with the two before, within the relative difference `steady`; None if none does."""
+    """Time calls until three consecutive durations differ by at most the share `steady` of the
+    longest; return the seconds of each call, or None if no three of `CALLS` calls agree."""
     durations: list[float] = []
     while len(durations) < CALLS:
         durations.append(timer.elapsed_s(call, prepare))
@@ -134,9 +134,9 @@ def float_tensors(result: Any) -> list[torch.Tensor]:
 
 
 def relative_difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | None:
-    """The largest difference between two lists of tensors, divided by the largest entry of the
-    first list unless all its entries are 0. None if the lists have different lengths, or no two
-    tensors have equal shapes and an entry."""
+    """The largest difference between tensors of equal shape at equal places of two lists, relative
+    to the largest entry of these tensors in the first list unless all are 0. None if the lists have
+    different lengths, or no two tensors with an entry have equal shapes."""
     pairs = [(a.double(), b.detach().double()) for a, b in zip(expected, found, strict=False)]
     pairs = [(a, b) for a, b in pairs if a.numel() and a.shape == b.shape]
     if not pairs or len(expected) != len(found):

@@ -42,7 +42,7 @@ class ContextLost(RuntimeError):
 
 @dataclass(frozen=True)
 class Captured:
-    """A call as a graph: `replay` enqueues the graph, `release` frees its memory."""
+    """A call as a graph: `replay` enqueues it, `release` frees its memory; `facts` are details."""
 
     replay: Call
     release: Call
@@ -139,7 +139,7 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
 
     Raises:
         GraphError: the call cannot be captured.
-        ContextLost: the capture failed and made the device unusable.
+        ContextLost: the rehearsal, capture or replay failed and left the device unusable.
     """
     used = graphs or TorchGraphs(device)
     try:
@@ -202,8 +202,8 @@ def fill_with_nan(result: Any) -> None:
 
 
 def results_agree(expected: Tensors, result: Any) -> bool | None:
-    """Whether a replay gave the result that the call had (`expected`), within rounding; None if no
-    tensor is floating-point."""
+    """Whether the floating-point tensors in `result` equal those of `expected`, the call's result,
+    within rounding; None without such a tensor."""
     found = tensor_leaves(result)
     pairs = [(a, b) for a, b in zip(expected, found, strict=False) if a.is_floating_point()]
     if not pairs:

@@ -52,7 +52,7 @@ class BlockObservation:
     call makes calls several times as long."""
     others: str = ""
     """Evidence that other processes computed on the device; "" without evidence."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)  # further details, as JSON values
 
 
 class ThreadTime(NamedTuple):
@@ -83,7 +83,7 @@ class Watch(Protocol):
         ...
 
     def aside(self, prepare: Call) -> Call:
-        """A call of `prepare` whose processor time and waiting time are not counted."""
+        """A function that calls `prepare` without counting its processor and waiting time."""
         ...
 
     def after(self) -> BlockObservation:
@@ -108,7 +108,7 @@ class NvmlWatch:
         self.counters: dict[int, int] = {}
 
     def fields(self) -> dict[int, int]:
-        """The board's counters of the time for which clocks were held down, by field."""
+        """The board's counters: NVML's field -> nanoseconds for which it held clocks down."""
         found = self.board.held_clocks()
         self.note("counters", "" if found else "the board has no counters of clock throttling")
         return found
@@ -211,8 +211,8 @@ class CpuWatch:
         self.used = self._times_used(-1)
 
     def _times_used(self, sign: int) -> dict[int, ThreadTime]:
-        """A dict: thread -> `used` plus `sign` times the time that the thread has used so far: -1
-        where counting begins and 1 where counting ends leave the time used in between."""
+        """A dict: thread -> `used` plus `sign` times the time that the thread has used so far; with
+        -1 where counting begins, and 1 where it ends, the sum is the time used in between."""
         found = dict(self.used)
         for thread, now in self.threads().items():
             then = found.get(thread, ThreadTime(0, 0))
@@ -334,7 +334,7 @@ def thread_times(tasks: Path = Path("/proc/self/task")) -> Threads:
 
 
 def working(used: Threads) -> tuple[int, ...]:
-    """The threads that ran more than a tenth as long as the busiest thread, the busiest first."""
+    """The ids of threads that ran more than a tenth as long as the busiest, the busiest first."""
     most = max((each.ran_ns for each in used.values()), default=0)
     found = [thread for thread, each in used.items() if each.ran_ns > most / 10]
     return tuple(sorted(found, key=lambda thread: -used[thread].ran_ns))
@@ -362,7 +362,7 @@ def spread_threads(threads: Sequence[int]) -> None:
 
 
 def longest(spans_ns: Iterable[int]) -> float | None:
-    """The longest of these spans, in seconds; None if there is none."""
+    """The longest of these spans of nanoseconds, in seconds, 0 or more; None without a span."""
     found = max(spans_ns, default=None)
     return None if found is None else max(found, 0) * 1e-9
 

@@ -167,7 +167,7 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
 
 def all_regions(found: Mapping[int, Reading]) -> Reading:
     """One reading of a time on a machine that other programs use, estimated from the timed regions
-    of all processes together: a low quantile of the regions.
+    of all processes together by `busy_estimate`: a low quantile, and the median as upper end.
 
     Threads that wait for one another on one processor may make one process much slower than the
     others: that process has few regions in the same time, so its weight is small. The lower end is

@@ -85,8 +85,8 @@ def latency(
     before every call: outside the timed region, one call per region, or, if the reset is trivial
     (an assignment), inside, so that short calls share a region. The details say which.
 
-    `clock` (nanoseconds, monotonic), `timer`, `watch` and `pause` replace the real ones in tests.
-    Unavailable if a call fails, for instance out of memory.
+    `limits` are the stopping rules. `clock` (nanoseconds, monotonic), `timer`, `watch` and `pause`
+    replace the real ones in tests. Unavailable if a call fails, for instance out of memory.
     """
     place = torch.device(device)
     alone = reset is not None and not reset_is_trivial
@@ -123,9 +123,9 @@ def sample_with_threads(
     tried: Sequence[str] = (SEVERAL, ONE),
 ) -> Sampled:
     """Time regions (one call or more) of `work` and return the samples: with several threads, or,
-    if the threads were preempted, with one thread where that time says more. It does where the time
-    of several threads is vague (too wide an interval), and where one thread is faster than several
-    threads ever were.
+    if the threads were preempted, with one thread where the time of one thread says more: where the
+    time of several threads is vague (too wide an interval), and where one thread is faster than the
+    lower end of several.
 
     The threads of a call wait for one another in spin loops, so all wait for the preempted one: a
     call may take hundreds of times as long, or in a whole process twice as long without a region

@@ -187,7 +187,7 @@ class Board:
         return bool(mode and mode[0])
 
     def power_limit_W(self) -> float:
-        """The enforced power cap."""
+        """The enforced power cap, in watts."""
         return float(self.ask("nvmlDeviceGetEnforcedPowerLimit")) / 1000
 
     def sm_clock_MHz(self) -> int:

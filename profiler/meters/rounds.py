@@ -78,10 +78,10 @@ class Visitor:
         return BUSY if self.waiting and statistics.median(self.waiting) > NOTICED else QUIET
 
     def __call__(self) -> float:
-        """Time one visit to the candidate: seconds per call, of a block of timed regions a low
-        quantile, or the time on the processor (`busy_estimate`). An untimed call comes first, as
-        the caches hold what the other candidates read, unless a call takes `LONG_S`. Raises
-        Disturbed: the clock stayed held down."""
+        """Time one visit to the candidate: seconds per call, a low quantile of a block of regions,
+        or of the time on the processor if that is less (`busy_estimate`). An untimed call comes
+        first, as the caches hold what other candidates read, unless a call takes `LONG_S`. Raises
+        Disturbed: the clock was held down at all `ATTEMPTS`."""
         timer = self.setting.timer
         for _ in range(ATTEMPTS):
             if self.call_s < LONG_S:  # the untimed call
@@ -131,7 +131,7 @@ def equal_regions(visitors: Iterable[Visitor]) -> None:
 
 def undisturbed_too_few(logs: Mapping[str, DisturbanceLog], rounds: int, needed: int) -> str:
     """A sentence on why the undisturbed rounds (`rounds`) are fewer than `needed`, with the
-    disturbed candidates; "" if they suffice, or if no candidate was disturbed."""
+    disturbed candidates (`logs`: name -> log); "" if they suffice, or if none was disturbed."""
     disturbed = [f"{name}: {log.by} visits" for name, log in logs.items() if log.left_out]
     if rounds >= needed or not disturbed:
         return ""

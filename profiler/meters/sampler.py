@@ -66,7 +66,7 @@ class Clock:
     steady: float
     """The last readings agree if they differ by at most this share of the highest."""
     read_MHz: list[float] = field(default_factory=list)
-    next_s: float = 0.0
+    next_s: float = 0.0  # the time before which the clock is not read again
     told: bool = True
     """Whether the last reading gave a clock."""
 
@@ -138,15 +138,15 @@ class Sampled:
     block: int
     """Calls in a region."""
     needed: int = 1
-    """The number of quiet blocks that make a time quiet."""
+    """The number of quiet blocks that make a time quiet; all blocks, if fewer were taken."""
     threads: int = 1
     """The call's usual number of threads, if it was timed with one thread instead; otherwise 1."""
     several_s: float = math.inf
     """Seconds per call of the fastest region with `threads` threads; infinite if unknown."""
     taken: list[Block] = field(default_factory=list)
-    rule: str = ""
+    rule: str = ""  # the name of the rule that stopped sampling
     late: list[str] = field(default_factory=list)
-    """The label of a first sample that is much longer than the others, or []."""
+    """The label of a first sample that is much longer than the others; [] without one."""
     warmup: int = 0
     """Calls before sampling began."""
     extended: int = 0
@@ -161,13 +161,13 @@ class Sampled:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether enough blocks, or all, were quiet, with the usual number of threads."""
+        """Whether `needed` blocks, or all, were quiet, with the usual number of threads."""
         enough = len(self.quiet) >= min(self.needed, len(self.taken))
         return enough and self.threads == 1
 
     @property
     def grade(self) -> str:
-        """`quiet` if the time is undisturbed and has two samples or more."""
+        """`quiet` if the time is undisturbed and has two samples or more, else `busy`."""
         return QUIET if self.undisturbed and len(self.samples) > 1 else BUSY
 
     @property
@@ -282,7 +282,7 @@ def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bo
     call.
 
     If the first sample is more than `limits.late` (five) medians long, it contains compiling or
-    tuning: the warm-up is extended and sampling restarts, three times at most.
+    tuning: warm-up and sampling start again, `limits.retries` (three) times at most.
     """
     limits = setting.limits
     warmup = extended = 0
@@ -311,8 +311,8 @@ def warm_up(
     durations in seconds.
 
     A GPU continues until it has worked for `warmup_gpu_seconds` and its clock, if known, has
-    settled, for at most `warmup_seconds`. If threads were preempted for more than half of the time,
-    durations rarely agree: `busy_seconds` suffice.
+    settled. Nothing warms up for longer than `warmup_seconds`, and a CPU for longer than
+    `busy_seconds` if a thread was preempted for more than half of the time.
     """
     limits, timer = setting.limits, setting.timer
     clock = clock or Clock(setting.watch, limits.warmup_clock)
@@ -339,7 +339,7 @@ def warm_up(
 
 
 def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
-    """Whether the last three durations differ by at most `warmup_steady` of the longest."""
+    """Whether the last three durations are there and within `warmup_steady` of the longest."""
     last = durations[-3:]
     return len(last) == 3 and max(last) - min(last) <= limits.warmup_steady * max(last)
 

@@ -235,8 +235,8 @@ class AheadTimer(OneByOne, CudaTimer):
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
-        self.ahead: list[bool] = []
-        self.no_sleep = ""
+        self.ahead: list[bool] = []  # for each call, whether all of it was queued in time
+        self.no_sleep = ""  # why torch's sleep cannot be used
         self.cycle_s = self.calibrated()
 
     def calibrated(self) -> float:

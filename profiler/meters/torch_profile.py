@@ -146,7 +146,7 @@ def times_of(events: Iterable[Any], repeats: int, *, device: bool) -> OperationT
 
 
 def events_of(trace: profile) -> list[Any]:
-    """The events of a session."""
+    """The events that a profiler's session recorded; [] if none."""
     return list(trace.events() or [])  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
@@ -210,7 +210,7 @@ MOST_SESSIONS = 5
 
 
 def settled(seen: Sequence[list[str]]) -> bool:
-    """Whether the last two sessions recorded equal launches, and at least one."""
+    """Whether the last two of the sessions (`seen`: names of launches) are equal and not empty."""
     return len(seen) > 1 and seen[-1] == seen[-2] != []
 
 
