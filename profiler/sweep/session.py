@@ -24,10 +24,7 @@ from profiler.records.store import append
 from profiler.records.words import sizes_words
 from profiler.run.measure import count, measure
 from profiler.run.request import Request
-from profiler.sweep.failures import (
-    Failure,
-    failed_record,
-)
+from profiler.sweep.failures import REFUSED, Failure, failed_record
 from profiler.sweep.joined import joined
 from profiler.sweep.order import shuffled
 from profiler.sweep.points import Block, Point
@@ -57,10 +54,12 @@ class Session:
     interrupted: bool = False
 
     def failed(self, request: Request, failure: Failure) -> None:
-        """Count the failure of a request by kind, and keep its sentence and point, each once."""
+        """Count the failure of a request; equal sentences are kept once. A refusal names no point:
+        its sentence says which sizes are refused, or that none works."""
         self.kinds[failure.kind] += 1
         points = self.failed_at.setdefault(failure.sentence, [])
-        if (point := f"{request.phase}, {sizes_words(request.sizes)}") not in points:
+        point = f"{request.phase}, {sizes_words(request.sizes)}"
+        if failure.kind != REFUSED and point not in points:
             points.append(point)
 
     @property

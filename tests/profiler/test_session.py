@@ -118,7 +118,7 @@ def test_a_failure_is_a_sentence_and_stops_nothing_else(
     outcomes(ATTENTION, MeasureError("me fft (bf16): torch has none"), UNTIMED)
     found = run([request()] * 3, path)
     assert found.measurements == [ATTENTION, UNTIMED] == read(path)[0]
-    assert found.failures == ["me fft (bf16): torch has none (at training, b = 1, l = 3, d = 2)"]
+    assert found.failures == ["me fft (bf16): torch has none"]
     assert found.lost == []  # another try at the same point was measured
 
 
@@ -132,8 +132,10 @@ def test_a_request_that_failed_has_a_record_with_its_reason(
     assert lost.failed and lost.reason("latency") == "worn out"
 
 
-def test_a_failure_names_its_points(outcomes: Callable[..., None]) -> None:
-    outcomes(*[MeasureError("no luck")] * 6)
+def test_a_failed_call_names_its_points(outcomes: Callable[..., None]) -> None:
+    failed = MeasureError("no luck")
+    failed.__cause__ = RuntimeError("what torch raised")
+    outcomes(*[failed] * 6)
     at = [dataclasses.replace(request(), sizes={"b": 1, "d": 2, "l": n}) for n in (3, 5, 7)]
     first = "no luck (at training, b = 1, l = 3, d = 2"
     assert run(at[:1]).failures == [f"{first})"]
