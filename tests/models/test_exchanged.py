@@ -104,3 +104,16 @@ def test_sizes_that_nobody_gives_are_those_of_the_lost_mixer_or_defaults(tmp_pat
     ):
         found = networks.exchanged(described, f"self-attention={typed}", "2", 32)
         assert found is not None and found.mixers[1] == label
+
+
+def test_changes_at_several_sizes_name_the_size_and_the_parameters_of_each() -> None:
+    replaced = ("decoder", "--replace", "self-attention=retnet", "--phase", "training")
+    words = (*replaced, *["--L", "2", "--n", "2", "--u", "16", "--l", "8", "--d", "8,16"])
+    found = [one for one in changed(*words)["changes"] if one["figure"] == "parameters"]
+    alone = [changed(*words[:-1], d)["changes"][0] for d in ("8", "16")]
+    assert found == alone and [one["sizes"]["d"] for one in found] == [8, 16]
+    output = CliRunner().invoke(app, ["model", *words]).output
+    assert "at d = 16" in next(row for row in output.splitlines() if f"{found[1]['after']:,}" in row
+                               and row.startswith("parameters"))  # fmt: skip
+    batches = changed(*words[:-1], "8", "--b", "1,2")["changes"]
+    assert [one["figure"] for one in batches] == ["parameters", "total", "total"]

@@ -22,14 +22,19 @@ Change = tuple[Sheet, str, Value, Value]
 
 def changes(before: Sequence[Sheet], after: Sequence[Sheet]) -> Iterator[Change]:
     """Yield (sheet, figure, value before, value after) for every figure of `COMPARED` of all parts
-    together, for each pair of sheets (a network's costs in one stage at some sizes); parameters
-    once, of the first pair."""
-    for k, (one, two) in enumerate(zip(before, after, strict=True)):
+    together, for each pair of sheets (a network's costs in one stage at some sizes); equal numbers
+    of parameters once."""
+    parameters: list[tuple[Value, Value]] = []
+    for one, two in zip(before, after, strict=True):
         for name in COMPARED:
-            if name == "parameters" and k:
+            values = one.total.value(name), two.total.value(name)
+            if name == "parameters":
+                if values in parameters:
+                    continue
+                parameters.append(values)
+            elif two.total.phase not in FIGURES[name].phases:
                 continue
-            if two.total.phase in FIGURES[name].phases or name == "parameters":
-                yield two, name, one.total.value(name), two.total.value(name)
+            yield two, name, *values
 
 
 def table(before: Sequence[Sheet], after: Sequence[Sheet]) -> Table:
@@ -45,20 +50,25 @@ def table(before: Sequence[Sheet], after: Sequence[Sheet]) -> Table:
     )
     rows: list[tuple[Cell, ...]] = []
     varied = [x for x in LETTERS if len({sheet.sizes.get(x) for sheet in after}) > 1]
-    for sheet, name, one, two in changes(before, after):
+    found = [*changes(before, after)]
+    several = sum(name == "parameters" for _, name, *_ in found) > 1
+    for sheet, name, one, two in found:
         difference: Cell = ""
         ratio = ""
         if isinstance(one, int) and isinstance(two, int):
             difference, ratio = two - one, f"{two / one:.4f}" if one else ""
         at = ", ".join(f"{x} = {sheet.sizes[x]}" for x in varied if x in sheet.sizes)
-        stage = "" if name == "parameters" else f"{sheet.stage}{f' at {at}' if at else ''}"
+        stage = "" if name == "parameters" else sheet.stage
+        if at and (several or name != "parameters"):
+            stage = f"{stage} at {at}".lstrip()
         rows.append((name, stage, cell(one), cell(two), difference, ratio))
     return Table("What changes", columns, tuple(rows), (), "changes")
 
 
 def data(before: Sequence[Sheet], after: Sequence[Sheet]) -> list[dict[str, Any]]:
-    """The changes as objects of JSON: figure, stage, value before and after."""
+    """The changes as objects of JSON: figure, stage, sizes, value before and after."""
     return [
-        {"figure": name, "stage": sheet.stage, "before": exact(one), "after": exact(two)}
+        {"figure": name, "stage": sheet.stage, "sizes": dict(sheet.sizes), "before": exact(one),
+         "after": exact(two)}
         for sheet, name, one, two in changes(before, after)
-    ]
+    ]  # fmt: skip
