@@ -11,11 +11,11 @@ from profiler.run.request import Request
 
 
 def longest_s(request: Request, limits: LatencyLimits) -> float:
-    """The most seconds that a request's latencies and energy take, if no warm-up restarts and one
-    latency at most is timed again; building, compiling, counting take additional time."""
+    """The most seconds that the latencies and the energy of one request take, if no warm-up
+    restarts. Building, counting, compiling and hardware counters take additional time."""
     on_gpu = request.device.startswith("cuda")
     kinds = len(LATENCIES) - (not on_gpu) - (not limits.cold)  # no graph on a CPU
-    kinds += not on_gpu  # a disturbed call is timed again, with one thread
+    kinds *= 1 if on_gpu else 2  # a disturbed call is timed again, with one thread
     timed = kinds * (limits.warmup_seconds + limits.max_seconds)
     if not (on_gpu and request.energy):
         return timed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import costmodel as cm
 from profiler.commands.measuring import energy_wanted
 from profiler.counting.dispatch import count_dispatch
 from profiler.meters.energy.protocol import EnergyLimits
+from profiler.meters.latency import latency_readings
 from profiler.meters.sampler import LatencyLimits
 from profiler.modules import implementations
 from profiler.run.duration import estimate, longest_s
@@ -33,12 +35,32 @@ def request(device: str, *, energy: bool) -> Request:
 
 
 def test_a_point_takes_its_latencies_and_on_a_gpu_its_energy_where_asked_for() -> None:
-    assert longest_s(request("cpu", energy=True), LIMITS) == (2 + 1) * 6.0  # one time twice
+    assert longest_s(request("cpu", energy=True), LIMITS) == 2 * 2 * 6.0  # each time twice
     assert longest_s(request("cuda", energy=False), LIMITS) == 3 * 6.0
     joules = EnergyLimits().seconds()
     assert longest_s(request("cuda", energy=True), LIMITS) == 3 * 6.0 + joules
     short = replace(request("cuda", energy=True), energy_window_s=2.0, energy_trials=2)
     assert longest_s(short, LIMITS) < 3 * 6.0 + joules / 2
+
+
+def test_each_latency_of_a_cpu_may_be_timed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several threads that others disturb, then with one thread, which is no faster."""
+    timed: list[bool] = []
+    known = {"undisturbed": False, "vague": False, "estimate": lambda: (1.0, 0.5, 2.0)}
+    known |= {"value": 1.0, "samples": [1.0], "details": {"labels": []}, "arrange": lambda: None}
+
+    def sampled(*_: object, alone: bool) -> SimpleNamespace:
+        timed.append(alone)
+        return SimpleNamespace(**known)
+
+    flush = SimpleNamespace(size=1, cache_bytes=1, source="")
+    monkeypatch.setattr("profiler.meters.latency.sample_latency", sampled)
+    monkeypatch.setattr("profiler.meters.latency.flush_for", lambda _: flush)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    latency_readings(lambda: None, limits=LIMITS)
+    assert timed == [False, False, True, True]
+    assert longest_s(request("cpu", energy=True), LIMITS) == len(timed) * 6.0
 
 
 def test_the_number_of_points_and_their_time_are_one_sentence() -> None:
