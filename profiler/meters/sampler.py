@@ -209,6 +209,7 @@ class Sampled:
         value, low, high = busy_estimate(self.samples, ran, alone=ran == self.alone_s)
         if self.several_s <= SEEN * value:
             return value, min(low, self.several_s), high
+        # `low` is KEPT times the least time; `threads` is 1 unless one thread stood in for several
         return value, low if self.threads == 1 else low / KEPT / self.threads, high
 
     @property
