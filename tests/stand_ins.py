@@ -56,6 +56,7 @@ MACHINE: Places = {
         "profiler.run.inputs.cache_bytes",
     ),
     "last_level_bytes": "profiler.meters.caches.last_level_bytes",
+    "processor_clock": "profiler.run.measure.process_time",
     "flush_for": "profiler.meters.latency.flush_for",
     "latency_timers": (
         "profiler.meters.latency.timer_for",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +341,15 @@ def test_a_long_call_is_counted_without_values_where_that_counts_the_same(
     assert {x: r.value for x, r in long.readings.items()} == {
         x: r.value for x, r in short.readings.items()
     }
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5])
+def test_the_processor_time_of_a_call_decides_whether_it_is_counted_without_values(
+    seconds: float, instead: Instead
+) -> None:
+    instead(processor_clock=partial(next, count(0.0, seconds)))
+    counts = measure_file.count(doctored(MeToeplitz)).counts
+    assert ("counted" in counts["call"]) == (seconds > 1)
 
 
 def test_the_floor_grows_with_the_operations() -> None:
