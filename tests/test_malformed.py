@@ -162,7 +162,7 @@ EQUATIONS = {
     "expected the number of an equation, such as (3) or (15)-(16), of letters, digits, spaces",
     "f.array('late', l, cite='-' * 10**5 + '$')": "late is '--------------------... (100,001",
     "K = f.array('K', l, P)": "a size is declared by P = m.size('P', 'its meaning', 16), an array",
-    "K = f.array('K', l, L)": "called L: a size takes another letter, an array is declared by",
+    "K = f.array('K', l, L)": "called L: no size may be called L, an array is declared by",
     "q[i, a] = Key[i, a]": "nothing above is called Key: an array is declared by f.array('Key', l, "
     "d), an index by f.index('Key', 1, l); any other name needs an assignment or import",
     "q[i, a] = gelu_tan(x[i, a])": "gelu_tan (did you mean 'gelu_tanh'?): an array is declared by",

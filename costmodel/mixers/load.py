@@ -364,7 +364,7 @@ def _undeclared(name: str, known: Iterable[str]) -> str:
             Mixer("any").sizes(name)
             size = f"a size is declared by ({name},) = m.sizes('{name}'), "
         except EquationError:  # a letter that no mixer may declare
-            size = "a size takes another letter, "
+            size = f"no size may be called {name}, "
         except ValueError:  # no shared letter
             size = f"a size is declared by {name} = m.size('{name}', 'its meaning', 16), "
     array, index = f"f.array('{name}', l, d)", f"f.index('{name}', 1, l)"

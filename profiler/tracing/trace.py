@@ -510,8 +510,8 @@ class FormulaSearch:
         largest = listed_sizes(samples.named(max(samples.refused)))
         over = ",".join(samples.letters)
         return (
-            f"; it fails at each of {len(samples.refused)} sizes tried, up to {largest}: if it "
-            f"needs multiples of a number, name the number, as in --over {over}:17"
+            f"; the module fails at each of {len(samples.refused)} sizes tried, up to {largest}: "
+            f"if the module needs multiples of a number, name the number, as in --over {over}:17"
         )
 
     def dividing(self) -> tuple[str, str] | None:
@@ -659,9 +659,10 @@ class FormulaSearch:
             else:
                 assert reason is not None
                 raise TraceError(
-                    f"{reason}; the module runs at {listed_sizes(samples.named(base))}, but at "
-                    f"three multiples in a row of no number up to {MULTIPLES[-1]}: if it needs "
-                    f"multiples of a larger number, name the number, as in --over {letter}:100"
+                    f"{reason}; the module runs at {listed_sizes(samples.named(base))}, and no "
+                    f"step of {letter} up to {MULTIPLES[-1]} gives three sizes in a row at "
+                    "which the module runs: if the module needs multiples of a larger number, name the "
+                    f"number, as in --over {letter}:100"
                 )
             if reason is not None:
                 samples.notes.append(

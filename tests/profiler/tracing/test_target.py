@@ -208,9 +208,9 @@ def test_a_module_that_refuses_sizes_says_so() -> None:
 
     with pytest.raises(
         TraceError,
-        match=r"^never cannot be built at l=5, d=3: 3 is not divisible; it fails at each of \d+ "
-        r"sizes tried, up to l=840, d=504: if it needs multiples of a number, name the number, as "
-        r"in --over l,d:17$",
+        match=r"^never cannot be built at l=5, d=3: 3 is not divisible; the module fails at each "
+        r"of \d+ sizes tried, up to l=840, d=504: if the module needs multiples of a number, name "
+        r"the number, as in --over l,d:17$",
     ):
         trace(never, over="l,d")
 
