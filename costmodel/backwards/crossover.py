@@ -259,7 +259,7 @@ class Crossover:
         return self._least(self._fitting(size))
 
     def _fitting(self, size: Any) -> int:
-        """The size as an int; SizeError unless it is a positive integer that fits all."""
+        """The size as an int; SizeError unless all candidates have it."""
         checked({self.over: size}, self.over)
         if size not in self.domain:
             raise SizeError(

@@ -129,7 +129,7 @@ class Claim(ABC):
 
     @property
     def subjects(self) -> Sequence[tuple[str, str]]:
-        """The (network, mixer) pairs that the claim compares; "" for what it does not name."""
+        """The (network, mixer) pairs that the claim compares; "" without a network or a mixer."""
         return ((self.model, self.mixer),)
 
     @property

@@ -112,8 +112,8 @@ class Equation:
 
     @property
     def written(self) -> object:
-        """A key that is equal for all equations that one equation of the author's became: one for
-        each range of a `union`."""
+        """A key of the author's equation. An equation over a `union` of two ranges becomes two
+        equations, which have one key."""
         return self.array, self.positions, self.value
 
     @cached_property

@@ -298,8 +298,8 @@ class Comparisons:
         self.deepest = 0
 
     def compared(self, *pair: Contender) -> tuple[Contender, ...]:
-        """The contenders of a comparison, each with the depth of the deeper one plus 1; tallies
-        it."""
+        """Tally a comparison, and return its contenders, each with the depth of the deeper one
+        plus 1."""
         spend(1)
         self.number += 1
         depth = 1 + max(contender.depth for contender in pair)

@@ -19,8 +19,8 @@ def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """Yield the notes below a table of ratios, if some rows lack a size of the baseline mixer or
     have a value or meaning of their own for it: the name of the baseline mixer, if it has sizes in
     braces; and these sizes, as in "ratio: mixers without heads are compared with self-attention at
-    n = 8". A size is left out if all rows of the baseline mixer have one value of it, which they
-    show. `shown` (the columns) is not used: all notes take it."""
+    n = 8". A size is left out if all rows of the baseline mixer show one value of the size.
+    `shown` (the columns) is not used: all notes take it."""
     used: dict[str, int] = {}
     # words about some rows of the table -> the sizes that stand for {} in them
     groups: dict[str, dict[str, None]] = {"without {}": {}, "with {} of their own": {}}

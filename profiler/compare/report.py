@@ -22,7 +22,7 @@ FIELDS = (
 
 
 def as_record(row: Row) -> dict[str, Any]:
-    """A row as JSON values, with the keys `FIELDS`; the grade of what is no time is None."""
+    """A row as JSON values, with the keys `FIELDS`; the grade is None for a row without times."""
     values = {"first_value": row.first, "second_value": row.second}
     found = row.to_json() | row.verdict.to_json() | values
     for name, mark in zip(("first", "second"), row.marks, strict=True):

@@ -59,8 +59,8 @@ class Constants:
 
 
 def takes_number(func: Any, call: Call) -> bool:
-    """Whether an operation gives a number to Python, or a result whose shape depends on values. An
-    index does so if it is boolean."""
+    """Whether an operation gives a number to Python, or a result whose shape depends on values, as
+    an index by booleans is (`x[x > 0]`)."""
     if Tag.data_dependent_output in func.tags:
         return True
     masks = call.name != "aten::index" or any(t.dtype == torch.bool for t in call.inputs)

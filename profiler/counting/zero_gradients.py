@@ -243,7 +243,7 @@ def where_gradient(call: Call) -> MaskedCount:
 
 
 def where_chosen(call: Call) -> MaskedCount:
-    """(operations, mask) of a choice of two operands: an entry may hold one if either does."""
+    """(operations, mask) of a choice: an entry holds a gradient where either operand may."""
     device, shape = mask_device(call.output), call.output.shape
     one, other = (mask_of(call.tensor(x)).to(device).expand(shape) for x in ("self", "other"))
     return operations_at(call, one | other), one | other

@@ -322,9 +322,9 @@ def latency_readings(
 
 
 def threads_of(hot: Measured) -> Sequence[str]:
-    """The numbers of threads to try for the cold time: one alone where the hot time is of one
-    thread in place of several. Several threads that do not wait for one another in calls back to
-    back may do so after a flush, so that one thread stays to be tried otherwise."""
+    """The numbers of threads to try for the cold time: one alone if the hot time is of one thread
+    in place of several, else several and then one. Threads that do not wait for one another in
+    calls back to back may wait after a flush."""
     one = isinstance(hot, Reading) and ONE_THREAD in hot.details["labels"]
     return (ONE,) if one else (SEVERAL, ONE)
 

@@ -222,9 +222,10 @@ def classes_of(call: DispatchCounts) -> tuple[Classes, Classes]:
 def dispatched_gap(
     dispatched: tuple[Classes, Classes], counted: Classes
 ) -> tuple[Classes, Classes]:
-    """(the dispatched operations less those that a description counts, without those beside it; the
-    operations beside it), by class. Beside it are operations on constants of the sizes that it
-    leaves out: all of a class if the difference is smaller without them, else none.
+    """(gap, constants) by class. `gap`: the dispatched operations less the operations that a
+    description counts and less `constants`. `constants`: the dispatched operations on constants of
+    the sizes that the description leaves out, all of a class if the gap is smaller without them,
+    else none.
 
     Args:
         dispatched: `classes_of` a call.

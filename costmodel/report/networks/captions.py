@@ -57,7 +57,7 @@ def _blocks(found: Description) -> str:
 
 
 def _around(block: Block) -> Iterator[Use | None]:
-    """Yield the parts of a block in order; None for a norm, dropout or sum that one lacks."""
+    """Yield the parts of a block in order; None for a norm, dropout or sum that is absent."""
     for sublayer in block.sublayers:
         yield from sublayer.around
 
