@@ -661,8 +661,8 @@ class FormulaSearch:
                 raise TraceError(
                     f"{reason}; the module runs at {listed_sizes(samples.named(base))}, and no "
                     f"step of {letter} up to {MULTIPLES[-1]} gives three sizes in a row at "
-                    "which the module runs: if the module needs multiples of a larger number, name the "
-                    f"number, as in --over {letter}:100"
+                    "which the module runs: if the module needs multiples of a larger number, name "
+                    f"the number, as in --over {letter}:100"
                 )
             if reason is not None:
                 samples.notes.append(
