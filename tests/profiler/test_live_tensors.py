@@ -229,10 +229,11 @@ def test_numbers_that_no_operation_makes_are_unnamed() -> None:
 
 @pytest.mark.gpu
 def test_all_is_named_on_a_gpu() -> None:
+    """After a first call, in which cuBLAS allocates the workspace that the process keeps."""
     layer, x = nn.Linear(500, 300, device="cuda"), torch.randn(70, 500, device="cuda")
     with torch.no_grad():
         call: Callable[[], Any] = lambda: torch.softmax(layer(x), -1)  # noqa: E731  # one call
-        found, measured = most_alive(call, "cuda"), peak_memory(call, device="cuda")
+        measured, found = peak_memory(call, device="cuda"), most_alive(call, "cuda")
     assert not isinstance(measured, Unavailable)
     assert abs(found.unnamed) <= max(2**20, found.total // 50)
     assert found.total == measured.details["allocated"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from statistics import stdev
 
 import pytest
 
@@ -64,3 +65,20 @@ def test_every_detail_that_is_read_of_records_is_in_the_schema() -> None:
     found = {name for file in of_records for name in read.findall(file.read_text("utf-8"))}
     assert len(found) > 20
     assert found <= Details.__annotations__.keys()
+
+
+def test_energies_of_an_h100_spread_as_the_readme_says() -> None:
+    """Net energies of a call spread less between trials than gross ones do, as the host launches
+    at another pace in each trial."""
+    page = " ".join((data_dir("measured") / "README.md").read_text().split())
+    found = recorded([data_dir("measured") / "h100_sxm" / "energy.jsonl"])[0]
+    net, gross = (
+        sorted(stdev(one.readings[kind].samples) / one.readings[kind].value for one in found)
+        for kind in ("energy_net", "energy")
+    )
+    said = f"{net[0]:.1%} to {net[-1]:.1%}; gross energies {gross[0]:.1%} to {gross[-1]:.1%}"
+    assert said.replace("%", " %") in page
+    grouped = [one.readings for one in found if one.mixer == "self-attention+grouped"]
+    for kind in ("energy_net", "energy"):
+        first, second = (1e3 * each[kind].value for each in grouped)
+        assert f"{first:.1f} and {second:.1f} mJ" in page
