@@ -16,6 +16,7 @@ from costmodel.symbolic import piecewise_max
 from costmodel.symbolic.maximise import best_pairs, highest
 from costmodel.symbolic.piecewise_max import Level, is_at_least, maxima, reached
 from costmodel.symbolic.polynomial import Poly, call, size
+from costmodel.symbolic.simplify_max import simplify_max
 from costmodel.symbolic.sizes import ceil_log2
 from tests.systems import examples
 
@@ -145,6 +146,24 @@ def test_a_depth_is_divided_where_a_minimum_bends_it() -> None:
             there = [x for x in found if all(c.at(at) >= 0 for c in x.where)]
             number = (length - 1) // chunk + 1
             assert max(x.depth.at(at) for x in there) == enumerated(depth, at, range(1, number + 1))
+
+
+def test_a_maximum_of_many_levels_under_many_conditions_is_the_same_and_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """l + 4 is reached by l + 5 where w >= 3 and by l + 6 elsewhere; of 40 levels under 40
+    conditions, 128,000 comparisons, none is left out."""
+    few = [
+        Level(l + 5, frozenset({w - 3, l - 2})),
+        Level(l + 6, frozenset({4 - w, l - 2})),
+        Level(l + 4, frozenset({l - 2})),
+    ]
+    many = [Level(l + d * k, frozenset({w - k * l})) for k in range(2, 42)]
+    assert len(simplify_max(few)) == 2
+    monkeypatch.delattr("costmodel.symbolic.simplify_max._reached_on_both_sides")
+    assert {*simplify_max(many)} == {*many}
+    monkeypatch.setattr("costmodel.symbolic.simplify_max.MOST_COMPARED", 0)
+    assert {*simplify_max(few)} == {*few}
 
 
 def before_and_after(*, weight: int, cut: bool) -> Mixer:

@@ -20,6 +20,8 @@ from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 
 LARGEST_GUARD = 4
 """The largest n for which a condition `size >= n` is tested at each smaller size."""
+MOST_COMPARED = 100_000
+"""The largest number of comparisons of two levels that are made on both sides of conditions."""
 
 
 def simplify_max(ends: Sequence[Level]) -> Depth:
@@ -67,8 +69,12 @@ def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
 def _without_reached(levels: Sequence[Level]) -> list[Level]:
     """The levels (depths under conditions) that are needed for the maximum. A level is left out if
     another level *reaches* it: is proven to exist and to be at least as deep wherever it exists; or
-    if one level reaches it where some condition holds, and one where this condition fails."""
+    if one level reaches it where some condition holds, and one where this condition fails. The
+    second proof is left out where it takes more than `MOST_COMPARED` comparisons: the maximum is
+    then the same, of more levels."""
     kept = [*pruned(frozenset(), map(_simplified, levels))]
+    if 2 * len(_guards(kept)) * len(kept) ** 2 > MOST_COMPARED:
+        return kept
     for level in tuple(kept):
         others = [k for k in kept if k is not level]
         if any(_reached_on_both_sides(level, guard, others) for guard in _guards(others)):
