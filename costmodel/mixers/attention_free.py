@@ -13,7 +13,7 @@ parameter u, of 2w - 1 columns. Row i reads those of rows 1..l, so that at w = l
 l(2l - 1) entries of u. The paper has no w beyond l; there, w adds columns that no row reads: the
 module holds them, so parameters count them, and weights read do not. `windowed` adds up all rows
 once, and to each row the sum of exp(w_ik) - 1 times what lies in its window, as the paper does for
-AFT-conv. In AFT-simple w is 0 (section 3.3). As the paper prints it, there is no projection behind,
+AFT-conv. In AFT-simple w is 0 (section 3.2). As the paper prints it, there is no projection behind,
 and no bias.
 """
 
@@ -192,7 +192,7 @@ def aft_simple(chosen: Chosen) -> Mixer:
     """The mixer AFT-simple, without weights by position. Form `direct`: a softmax of each channel
     of the keys over rows; with `causal`, form `recurrent`: running sums of exp(K) V and exp(K)."""
     m = begun(
-        "aft-simple", "AFT-simple", "a weighted mean per channel, weights by key", "section 3.3"
+        "aft-simple", "AFT-simple", "a weighted mean per channel, weights by key", "section 3.2"
     )
     x, y = m.arrays["x"], m.arrays["y"]
     l, d = x.shape
