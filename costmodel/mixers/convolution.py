@@ -11,10 +11,10 @@ are causal, as in the paper's decoder; `centred` is its encoder, with the token 
 floor((k+1)/2). The softmax runs over all k taps, also taps past an end, as in the authors' code
 (fairseq, LightweightConv1dTBC and DynamicConv1dTBC), whose biases are left out, as in the paper.
 
-ConvMixer, Trockman and Kolter 2022, one layer: a depthwise convolution, added to its input, then a
-linear map of the channels, each followed by gelu and batch normalisation. The paper's k x k patches
-are one-dimensional here. A batch normalisation with fixed statistics is a factor and an offset per
-channel, here called gain and bias.
+ConvMixer, Trockman and Kolter 2022, one layer: a depthwise convolution, gelu and batch
+normalisation, added to the input; then a linear map of the channels, gelu and batch normalisation.
+The paper's k x k patches are one-dimensional here. A batch normalisation with fixed statistics is a
+factor and an offset per channel, here called gain and bias.
 """
 
 from __future__ import annotations

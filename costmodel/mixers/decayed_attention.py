@@ -23,8 +23,8 @@ chunk anew, e - 1 additions at place e, where fla's kernel takes a prefix sum. N
 RetNet's.
 
 Lightning attention, as MiniMax-Text-01 ships it: silu of queries, keys and values; no scale; the
-decay is exp(-s) with s = 2^(-8j/n) (1 - layer/(layers - 1) + 1e-5), here that of layer 0, since
-each layer has another constant; a norm over all heads, times a sigmoid gate.
+decay is exp(-s) with s = 2^(-8j/n) (1 - layer/(layers - 1 + 1e-5) + 1e-5), here that of layer 0,
+since each layer has another constant; a norm over all heads, times a sigmoid gate.
 
 Option `core` leaves out what stands around the recurrence: the rotation, silu, norm and gate of the
 output.

@@ -134,8 +134,8 @@ Read = Callable[[Any, Node], None]
 
 @dataclass(frozen=True)
 class Rule:
-    """The rows that a recurrence reads: queries and keys (groups, l, K), values (heads, l, V) and
-    degrees beta (heads, l)."""
+    """The rows that a recurrence reads: queries Q and keys K (groups, l, K), values V (heads, l, V)
+    and degrees beta B (heads, l)."""
 
     head: Head
     Q: Array
@@ -143,7 +143,9 @@ class Rule:
     V: Array
     B: Array
     decay: Decay | None
+    """The logarithm of the decay of a row; None for a rule without decay."""
     per_channel: bool
+    """Whether each channel of the key has a decay of its own."""
 
     def recurrent(self, read: Read) -> None:
         """Write the equations of the delta rule row by row: D, the decayed state before a row; U
@@ -187,7 +189,8 @@ class Chunks:
     """
 
     def __init__(self, rule: Rule) -> None:
-        """Declare the indices of chunks and places in them; with a decay, define its arrays."""
+        """Declare the indices of chunk q and its place e, of a later chunk g and its place u, and
+        of the places z before e and v before u; with a decay, define its arrays."""
         self.rule, self.head, self.f, self.at = rule, rule.head, rule.head.f, rule.head.at
         f, self.l, (self.C,) = self.f, self.head.l, self.f.mixer.sizes("C")
         self.number, self.key, self.value = (
@@ -387,16 +390,18 @@ FORMS: Mapping[str, Callable[[Rule, Read], None]] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: x and y are declared; so are its parameters, as their names appear."""
+    """A layer around a delta rule, in a mixer whose x and y are declared."""
 
     m: Mixer
     sizes: Sizes
     chosen: Chosen
+    """The options, of which `core` and `negative` change the layer."""
     decay: Decay | None = None
+    """The logarithm of the decay of a row; None without decay."""
     per_channel: bool = False
     """Whether each channel of the key has a decay of its own."""
     gate: Callable[[Head], Node] | None = None
-    """The gate at a head's channel c."""
+    """The gate at a head's channel c; None without a gate."""
     eps: Fraction = Fraction(1, 10**5)
     """The constant under the root of the norm of o."""
 
@@ -559,14 +564,15 @@ def gated_deltanet(chosen: Chosen) -> Mixer:
 
 
 def per_channel(head: Head, i: Index) -> Node:
-    """-exp(A_log) softplus(x W_f W_g + dt) of a channel of a head; A holds the first factor, F the
-    first product."""
+    """-exp(A_log) softplus(x W_F U_F + dt), the logarithm of the decay of a head's key channel p at
+    row i; writes the equation of A, the first factor."""
     A = head.define("A", head.sizes.heads, head.at, -exp(head.arrays["A_log"][head.group]))
     return A[head.at] * function("softplus", of_channel(head, i))
 
 
 def bounded(head: Head, i: Index) -> Node:
-    """-5 sigmoid(exp(A_log) (x W_f W_g + dt)) of a channel of a head; A holds exp(A_log)."""
+    """-5 sigmoid(exp(A_log) (x W_F U_F + dt)), the logarithm of the decay of a head's key channel p
+    at row i, which `safe-gate` bounds; writes the equation of A, exp(A_log)."""
     A = head.define("A", head.sizes.heads, head.at, exp(head.arrays["A_log"][head.group]))
     return LEAST_LOG * function("sigmoid", A[head.at] * of_channel(head, i))
 

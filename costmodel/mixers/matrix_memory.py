@@ -500,8 +500,9 @@ class InChunks:
     """
 
     def __init__(self, f: Form) -> None:
-        """Declare the indices of chunks and places: `first` and `second` are the places of the
-        first chunk, all and from 2 on."""
+        """Declare indices: chunk q and its places e (all) and `after` (from 2 on), a later chunk g
+        and its places u (all), `start` (1) and `following` (from 2 on), the places `first` (all)
+        and `second` (from 2 on) of chunk 1, and the places w of a complete chunk."""
         self.f, (l, self.n, self.h) = f, f.mixer.sizes("l n h")
         self.chunks = chunks = Chunks(f, l, *f.mixer.sizes("C"))
         self.number, self.C = l // chunks.C + 1, chunks.C
@@ -526,7 +527,8 @@ class InChunks:
         return self.f.array(name, self.n, self.number, self.C, width)
 
     def by_decay(self, rows: Rows) -> tuple[Array, Array, Array, Array, Array]:
-        """Write the equations of E, RE, KI, KA and FI (see the class), and return these arrays."""
+        """Write the equations of E, the decay since the end of the chunk before, RE = R E, KI = K
+        / E, KA, kappa times the E of the row before, and FI = F / E, and return these arrays."""
         j, p, q, e, g, row = self.j, self.p, self.q, self.e, self.g, self.chunks.row
         T, E, RE, KI, KA, FI = (
             self.places(name, self.h) for name in ("L_C", "E", "RE", "KI", "KA", "FI")

@@ -180,7 +180,7 @@ def slope(head: int, heads: int) -> float:
 
 
 FARTHEST = 128
-"""The distance from which on all tokens of T5 share a bucket."""
+"""T5's `max_distance`: in T5, tokens this far away or farther share the last bucket."""
 
 
 def bucket(distance: int, buckets: int, both: bool) -> int:
@@ -257,12 +257,13 @@ class Rotated:
 class Seen:
     """The rows that a row attends to, and where their scores stand in the array of scores.
 
-    Args:
+    Attributes:
         row: the row that attends.
         key: the row attended to, for each value of the index `over`.
         place: the position of `row` on the first axes of a head's scores: (i,), or (chunk, place).
         slot: the position of `key` on the last axis.
         extents: the extents of a head's scores.
+        over: the index of the rows attended to.
     """
 
     row: Any

@@ -118,9 +118,9 @@ def windowed() -> Mixer:
 
 @cache
 def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
-    """For each of l rows, c rows that are drawn with a fixed seed from the rows outside its window
-    (w//2 rows on each side) and behind the first s. If these are fewer than c, the rest are drawn
-    from all rows."""
+    """For each of l rows, c rows that are drawn with a fixed seed. Those of a row behind the first
+    s lie behind the first s and outside its window (w//2 rows on each side); where there are fewer
+    than c such rows, the rest are drawn from all rows. Those of the first s rows are not read."""
     chance, table = Random(0), []
     for i in range(1, l + 1):
         before, after = max(0, i - w // 2 - 1 - s), max(0, l - i - w // 2)

@@ -53,15 +53,20 @@ FORMS = ("recurrent", "direct", "fft")
 
 @dataclass(frozen=True)
 class Diagonal:
-    """A diagonal state space model. A is per channel if `own`, else shared; step A is per channel
-    if `own` or `stepped`. With `softmax`, the powers of E are divided by their sum."""
+    """A diagonal state space model, whose parameters are declared in the mixer `m`. Step A is per
+    channel if `own` or `stepped`."""
 
     m: Mixer
     own: bool
+    """Whether each channel has its own A; else all channels share A."""
     conjugates: bool
+    """Whether the real part counts twice, for the conjugates of the N states."""
     channels: str = "d"
+    """The letter of the number of channels."""
     stepped: bool = True
+    """Whether A is multiplied by a step; else the imaginary part of A is an exponential."""
     softmax: bool = False
+    """Whether the powers of E are divided by their sum."""
 
     def read(self, f: Form, form: str, u: Array) -> Node:
         """Write the equations of the state space model, and return its output for the rows u at row
