@@ -65,10 +65,12 @@ class Heads(SequenceMixer):
     n/g*K) and W_out (g, n/g*V, d). A bias has the output axes of its map. `l` is only the default
     capacity of a state, but for a rotary embedding, whose tables cos and sin end at l.
 
-    W_G is (d, n*V), or (d, n) for a gate per head; b_sink is (n), and the weights of norms w_Q and
-    w_K are (K), or with `whole-qk-norm` as long as the rows of queries and keys; if `grouped`, W_G
-    and b_sink have axes of groups as W_Q has. With `keys-as-values` there is no W_V. b_rel is (B,
-    n), with an axis of groups if `grouped`; the table of `alibi` ends at l.
+    W_G is (d, n*V), or (d, n) for a gate per head; b_sink is (n). Gains of norms w_Q and w_K are
+    (K), with `whole-qk-norm` as long as the rows of all queries and keys, with
+    `heads-qk-layer-norm` (n, K) and (g, K); offsets o_Q and o_K (K) go with `qk-layer-norm`, and
+    w_R (n*V) is the gain of `heads-norm`. If `grouped`, W_G, b_sink and gains of n heads have axes
+    of groups as W_Q has. With `keys-as-values` there is no W_V. b_rel is (B, n), with an axis of
+    groups if `grouped`; the table of `alibi` ends at l.
     """
 
     BOTH = False
@@ -241,7 +243,7 @@ class Heads(SequenceMixer):
         """Q (..., n, K) of x (..., d), whose first row is at the position `first`."""
         bias = None if self.b_Q is None else self.b_Q.flatten()
         rows = self._split(linear(x, self.W_Q.flatten(1), bias), self.n)
-        return self._placed(rows, self.w_Q, self.o_Q, first)
+        return self._turned(self._normed(rows, self.w_Q, self.o_Q), first)
 
     def _within(self, rows: Tensor) -> Tensor:
         """The rows, each entry bounded with the option `clipped`."""
@@ -250,20 +252,18 @@ class Heads(SequenceMixer):
     def _keys_and_values(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
         """(keys (..., g, K), values (..., g, V)) in g heads of rows x (..., d), whose first row is
         at the position `first`; with `keys-as-values` V is K before its norm and rotation."""
-        keys = values = self._split(linear(x, self.W_K, self.b_K), self.g)
-        if self.W_V is not None:
-            values = self._split(linear(x, self.W_V, self.b_V), self.g)
+        raw = self._split(linear(x, self.W_K, self.b_K), self.g)
+        keys = self._normed(raw, self.w_K, self.o_K)
+        if self.W_V is None and self.w_K is None and not self.v_norm:
+            return self._turned(keys, first), keys  # bounded keys are bounded values
+        values = raw if self.W_V is None else self._split(linear(x, self.W_V, self.b_V), self.g)
         if self.v_norm:
             values = F.rms_norm(values, (self.V,), None, float(RMS_EPS))
-        return self._placed(keys, self.w_K, self.o_K, first), self._within(values)
+        return self._turned(keys, first), self._within(values)
 
-    def _placed(
-        self, rows: Tensor, gain: Tensor | None, offset: Tensor | None, first: int
-    ) -> Tensor:
-        """Queries or keys (b, s, n, K), or (b, n, K) of one token, after their norm with this gain
-        (None for no norm), which is a layer norm by some options, their bounds and their rotary
-        embedding, if any.
-        ValueError beyond the tables."""
+    def _normed(self, rows: Tensor, gain: Tensor | None, offset: Tensor | None) -> Tensor:
+        """Queries or keys (..., n, K) after their norm with this gain (None for no norm), which is
+        a layer norm by some options, and between their bounds, if any."""
         if self.layer_norms and offset is None and gain is not None:
             rows = F.layer_norm(rows, (self.K,), None, None, float(LAYER_EPS))
             rows = rows * gain.view(-1, self.K)
@@ -272,12 +272,14 @@ class Heads(SequenceMixer):
         elif gain is not None:
             axes = rows.shape[-2:] if self.whole_norms else rows.shape[-1:]
             rows = F.rms_norm(rows, axes, gain.view(axes), float(RMS_EPS))
-        rows = self._within(rows)
+        return self._within(rows)
+
+    def _turned(self, rows: Tensor, first: int) -> Tensor:
+        """Queries or keys (b, s, n, K), or (b, n, K) of one token, the first at the position
+        `first`, after the rotary embedding, if any."""
         if not self.rotary:
             return rows
         last = first + (rows.shape[1] if rows.ndim == 4 else 1)
-        if last > self.l:
-            raise ValueError(f"token {last} is behind the last row of the tables, l = {self.l}")
         cos, sin = (table[first:last].unsqueeze(1) for table in (self.cos, self.sin))
         turned, rest = rows[..., : self.turned], rows[..., self.turned :]
         turned = turned * cos + self._swapped(turned) * sin

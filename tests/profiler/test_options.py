@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from costmodel.errors import UnknownMixer
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention
+from profiler.counting.dispatch import count_dispatch
 from profiler.mixers.self_attention import SelfAttention
 from profiler.modules import Implementation, build, implementations
 from profiler.proofs.equality import dispatched_equals, module_equals, state_equals, step_equals
@@ -79,6 +81,14 @@ def test_every_combination_of_options_passes_its_proofs(described: Implementatio
     else:
         assert step.passed is None and "an output depends on later tokens" in step.detail
         assert described.step_form is None and not hasattr(made(described), "step")
+
+
+def test_keys_that_are_values_are_bounded_once() -> None:
+    """One comparison with each bound for each entry of queries and of keys, b l d."""
+    for described in implementations("self-attention+keys-as-values+clipped").values():
+        call = count_dispatch(partial(made(described), inputs(2, 5, 16)))
+        softmax = 2 * 4 * ((25 if described.name == "explicit" else 15) - 5)
+        assert call.operations.to_json()["other"]["compare"] == 2 * 2 * 2 * 5 * 16 + softmax
 
 
 OFFERED = [
