@@ -177,18 +177,6 @@ class FullLocal(Local):
     """AFT-local over zero-padded windows."""
 
 
-class WindowState(PreparedState):
-    """The last rows of P and E_K, and their sums S_N and S_D over all tokens."""
-
-    def require_room(self) -> None:
-        """Raise a ValueError if the next position has no weights."""
-        if self.position >= len(self.prepared):
-            raise ValueError(
-                f"the state is full, it holds {self.position} tokens of at most "
-                f"{len(self.prepared)}: ask initial_state for a greater length"
-            )
-
-
 @implementation(
     "aft-local+causal",
     "windowed",
@@ -203,21 +191,21 @@ class CausalLocal(Local, Mixer):
     causal = True
 
     @torch.no_grad()
-    def initial_state(self, batch: int, length: int | None = None) -> WindowState:
+    def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
         """Make the state before the first token: room for the last w-1 rows of P = exp(K) V and E_K
         = exp(K), and for their sums S_N and S_D over all tokens; `prepared` holds exp(u) - 1, the
         weights of nearby positions."""
         self._rows(batch, length, 1)  # refuses a length beyond the weights
         rows = {"P": self.w - 1, "E_K": self.w - 1, "S_N": 1, "S_D": 1}
         held = {name: self.like.new_zeros(batch, room, self.d) for name, room in rows.items()}
-        state = WindowState(held, sliding=True)
+        state = PreparedState(held, sliding=True)
         state.prepared = torch.exp(self.u) - 1
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d): add the token's rows to the sums in
         `state`, then add the weighted window that ends at the token."""
-        assert isinstance(state, WindowState)
+        assert isinstance(state, PreparedState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
         own = {"P": keys * v, "E_K": keys}

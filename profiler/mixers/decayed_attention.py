@@ -101,10 +101,7 @@ class Decayed(Mixer):
         return self.finished(x, self.whole(x, *self.projected(x, 0)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d), which is added to `state`. ValueError
-        beyond the tables' last row."""
-        if self.bounded:
-            self.require_length(state.position + 1)
+        """The output y_t (b, d) of one token x_t (b, d), which is added to `state`."""
         x = x_t.unsqueeze(1)
         read = self.latest(x, *self.projected(x, state.position), state)
         return self.finished(x, read).squeeze(1)

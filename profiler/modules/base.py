@@ -33,15 +33,15 @@ def head_width(d: int, n: int) -> int:
 
 
 def fan_in(shape: torch.Size) -> int:
-    """The number of terms that one output of a weight sums.
+    """The number of terms that one output of a weight sums, at least 1.
 
     The last axis of a weight is its output axis, (in, out), (lag, in, out) or (lag, channel);
     a weight of one axis is a list of terms.
 
-    >>> fan_in(torch.Size([7, 3, 3])), fan_in(torch.Size([7, 3])), fan_in(torch.Size([7]))
-    (21, 7, 7)
+    >>> [fan_in(torch.Size(shape)) for shape in ([7, 3, 3], [7, 3], [7], [0])]
+    [21, 7, 7, 1]
     """
-    return math.prod(shape[:-1]) if len(shape) > 1 else math.prod(shape)
+    return max(1, math.prod(shape[:-1]) if len(shape) > 1 else math.prod(shape))
 
 
 @dataclass
@@ -117,7 +117,8 @@ class State:
 
         Raises:
             ValueError: rows for another set of arrays, a row of another shape than its array has
-                without axis -2, or a full state.
+                without axis -2 (with all axes if in `carried`), or a full state. The state is then
+                as before.
         """
         if rows.keys() != self.arrays.keys():
             said = f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}"
@@ -129,16 +130,25 @@ class State:
             raise ValueError(said)
         self.require_room()
         for name, row in rows.items():
+            self._require_row(name, row)
+        for name, row in rows.items():
             if name in self.carried:
                 self._writable(name).copy_(row)
             else:
-                self._require_row(name, row)
                 self._write(self._writable(name), row)
         self.position += 1
 
     def _require_row(self, name: str, row: Tensor) -> None:
-        """Raise a ValueError unless a row has the shape of its array without axis -2."""
+        """Raise a ValueError unless a row has the shape of its array without axis -2; with all axes
+        for an array in `carried`."""
         array = self.arrays[name]
+        if name in self.carried:
+            if row.shape == array.shape:
+                return
+            raise ValueError(
+                f"each token replaces {name} as a whole: {name} is {tuple(array.shape)} and came "
+                f"as {tuple(row.shape)}"
+            )
         wanted = (*array.shape[:-2], *array.shape[-1:])
         if row.shape == wanted and row.ndim < array.ndim:
             return
@@ -349,7 +359,7 @@ class Mixer(SequenceMixer):
         or room leaves the state unchanged.
 
         Raises:
-            ValueError: a wrong shape or dtype, or a full state.
+            ValueError: a wrong shape or dtype, a full state, or l tokens before if `bounded`.
             Unsupported: the device has no kernel for an operation in this dtype.
         """
         self._require_token(x_t, state)
@@ -386,7 +396,7 @@ class Mixer(SequenceMixer):
 
     def _require_token(self, x_t: Tensor, state: State) -> None:
         """Raise a ValueError unless x_t is (b, d) with the state's batch and the module's dtype,
-        and the state has room."""
+        the state has room and, if `bounded`, fewer than l tokens came before."""
         if x_t.shape != (state.batch, self.d):
             raise ValueError(
                 f"x_t must be ({state.batch}, {self.d}), one token for each sample of the state, "
@@ -394,3 +404,8 @@ class Mixer(SequenceMixer):
             )
         self._require_dtype(x_t)
         state.require_room()
+        if self.bounded and state.position >= self.l:
+            raise ValueError(
+                f"token {state.position + 1} lies behind l = {self.l}, where the weights end: "
+                "build the module with a greater l"
+            )

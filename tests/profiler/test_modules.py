@@ -584,6 +584,22 @@ def test_only_weights_bound_the_length(described: Implementation) -> None:
             module.initial_state(2, 7)
 
 
+@pytest.mark.parametrize("mixer", [
+    "self-attention+window+alibi", "self-attention+chunked-window+alibi", "mistral-attention",
+    "aft-local+causal", "retnet",
+])  # fmt: skip
+def test_no_token_lies_behind_the_weights(mixer: str) -> None:
+    """Even where the state has room for it."""
+    described = next(iter(registry.implementations(mixer).values()))
+    module, x = made(described, {"d": 4, "l": 3, "n": 2}), inputs(1, 4, 4)
+    state = module.initial_state(1)
+    for i in range(3):
+        module.step(x[:, i], state)
+    with pytest.raises(ValueError, match="token 4 lies behind l = 3, where the weights end"):
+        module.step(x[:, 3], state)
+    assert state.position == 3
+
+
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("capacity", [0, 1, 3])
 def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool) -> None:
@@ -663,6 +679,16 @@ def test_a_row_of_another_shape_says_where_rows_lie() -> None:
     expected = r"K is \(2, 3, 4, 5\) with .* axis -2, so that a row of K has shape \(2, 3, 5\)"
     with pytest.raises(ValueError, match=expected):
         state.append(K=torch.zeros(2, 4, 5))
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 4), (2, 1, 3)])
+def test_a_refused_token_leaves_the_state_as_it_was(shape: tuple[int, ...]) -> None:
+    """An array that each token replaces is not filled by a smaller one."""
+    arrays = {"x": torch.zeros(2, 1, 3), "S": torch.zeros(2, 3)}
+    state = base.State(arrays, sliding=True, carried=("S",))
+    with pytest.raises(ValueError, match=rf"S is \(2, 3\) and came as {re.escape(str(shape))}"):
+        state.append(x=torch.ones(2, 3), S=torch.ones(shape))
+    assert state.position == 0 and not state.arrays["x"].any()
 
 
 def test_a_state_of_another_mixer_is_refused() -> None:
