@@ -39,10 +39,10 @@ def padded_convolution(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
 
 
 def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
-    """The convolution over tokens of rows x (b, s, d) with `taps`, a list of (d, d) matrices, of
-    which `ahead` read later rows: y (b, s, d). One matrix product per tap, over the rows that the
-    tap reads: no padding is multiplied. Tap number `own` reads the row itself, tap own - k the row
-    k before, and tap own + k the row k after."""
+    """The convolution over tokens of rows x (b, s, d) with `taps` (k, d, d), of which the last
+    `ahead` read later rows: y (b, s, d). One matrix product per tap, over the rows that the tap
+    reads: no padding is multiplied. Tap number `own`, from 0, reads the row itself, tap own - 1 the
+    row before, and tap own + 1 the row after."""
     length, own = int(x.shape[1]), len(taps) - 1 - ahead
     y = x @ taps[own]
     for number, tap in enumerate(taps):

@@ -105,7 +105,7 @@ class DeltaRule(Mixer):
     ) -> None:  # fmt: skip
         """Declare the linear maps for rows of width d: `groups` queries and keys of width `key`,
         each shared by `repeat` heads with values of width `value`; convolutions of k taps, None
-        with the option `core`."""
+        with the option `core`; C rows in a chunk, None for a class without chunks."""
         super().__init__(d=d, l=l)
         self.C = C
         self.groups, self.repeat, self.key, self.value = groups, repeat, key, value
@@ -348,14 +348,15 @@ class KimiDeltaAttention(Decaying):
     def decay(self, x: Tensor, rate: Tensor) -> Tensor:
         """The logarithms of the decays, one for each key channel, of rows x (..., d): (..., g, r,
         K) for g groups of r heads. They are A softplus(x W_F U_F + dt), with the factor A = `rate`
-        of a head, or, with the option `safe-gate`, -5 sigmoid(A (x W_F U_F + dt))."""
+        of a head, or, with the option `safe-gate`, -5 sigmoid(A (x W_F U_F + dt)); without U_F
+        with the option `full-maps`."""
         inside = self.mapped(x, "F") + self.dt
         if self.safe:
             return LEAST_LOG * torch.sigmoid(rate * self.split(inside, self.key))
         return rate * self.split(F.softplus(inside), self.key)
 
     def gated(self, x: Tensor, o: Tensor) -> Tensor:
-        """o times sigmoid(x W_G U_G)."""
+        """o times sigmoid(x W_G U_G), or sigmoid(x W_G) with the option `full-maps`."""
         return o * self.split(torch.sigmoid(self.mapped(x, "G")), self.value)
 
     def mapped(self, x: Tensor, name: str) -> Tensor:

@@ -32,7 +32,7 @@ OF_FORM = {
     "absorbed": ("Q_A", "M"),
     "re-expanded": ("K_C", "V_C"),
 }
-"""Form -> the arrays that only this form computes, all by matrix products."""
+"""Form -> the arrays that not every form computes, all by matrix products."""
 
 Module = TypeVar("Module", bound=type[nn.Module])
 
@@ -104,10 +104,11 @@ class LatentAttention(Mixer):
     W_DKV is (d, c), W_UK (c, n*K), W_UV (c, n*V), W_KR (d, R) and W_O (n*V, d); W_UQ (d, n*K) and
     W_QR (d, n*R) or, with the option `query-compression`, (r, ...) after W_DQ (d, r); W_G (d, n)
     with the option `head-gate`, which multiplies each head by a sigmoid; b_DQ (r), b_DKV (c), b_KR
-    (R) and b_O (d) with the option `bias`. A score is
-    the product of a head's query and key of width K, plus that of a query and a key K_R of width R
-    that all heads share (none with `no-shared-key`). These two parts are rotated by their positions
-    (not with `nope`); cos and sin (l, R) are the tables, which limit the length.
+    (R) and b_O (d) with the option `bias`; gain_KV (c) and gain_Q (r) are gains of the RMS norms of
+    latent rows. A score is the product of a head's query and key of width K, plus that of a query
+    and a key K_R of width R that all heads share (none with `no-shared-key`). The query and key of
+    width R are rotated by their positions (not with `nope`); cos and sin (l, R) are the tables,
+    which limit the length.
     """
 
     cos: Tensor

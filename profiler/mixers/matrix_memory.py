@@ -55,7 +55,7 @@ class Cells(Mixer):
 
     S = exp(F + M' - M) S' + exp(I - M) k v^T and Z likewise with k alone, where F is the logarithm
     of the forget gate, and the bound M = max(F + M', I) keeps the exponentials small; primes denote
-    the row before. A row reads q S / max(|q Z|, exp(-M)).
+    the row before. A row reads q S / (max(|q Z|, exp(-M)) + 1e-6), with q over sqrt(K).
     """
 
     def __init__(

@@ -154,8 +154,8 @@ class Mamba(Selective):
         self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1, options: Collection[str] = ()
     ) -> None:
         """Declare the weights: E channels with N states each, a step size per channel by a map of
-        rank R, convolutions of k taps, with `options` about biases; `core`, a
-        class attribute, leaves out the convolution and the gate W_Z."""
+        rank R, a convolution of k taps, and biases by `options`; without the convolution and the
+        gate W_Z in a class whose attribute `core` is True."""
         super().__init__(d=d, l=l)
         require_sizes(N=N, E=E, R=R, k=k)
         self.N, self.E, self.k, self.options = N, E, k, options

@@ -113,7 +113,7 @@ class Summaries(State):
 
     @property
     def capacity(self) -> int:
-        """Number of tokens for which there is room, at least the number of rows of an array."""
+        """Number of tokens for which there is room, at least the number of rows that are held."""
         return self.length
 
     def rows(self, name: str) -> int:

@@ -2,8 +2,8 @@
 
 Shapes: queries q (b, n, s, w), keys k (b, g, t, w), values v (b, g, t, u), result (b, n, s, u),
 for n heads, s queries and t keys. With g < n (grouped-query attention), each of the g key and value
-heads serves n/g consecutive query heads, without a copy. Source: Vaswani et al. 2017, arXiv
-1706.03762, equation (1).
+heads serves n/g consecutive query heads; keys and values are not copied. Source: Vaswani et al.
+2017, arXiv 1706.03762, equation (1).
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ def build(
     Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
     the order of the parameters' names, then cast and moved; on the meta device, parameters have
     only shapes. Random numbers of the constructor follow the seed too, and are the parameters
-    unless `drawn`. Sizes that the class does not take are ignored; a class that needs h, which is
-    not given, gets d/n.
+    unless `drawn`. A class that needs h, which is not given, gets d/n. Other sizes than h that the
+    class does not take are ignored.
 
     Raises:
-        ValueError: a size is missing or refused.
+        ValueError: a size is missing or refused, or h is given to a class that does not take it.
     """
     module = _construct(implementation, sizes, device, dtype, seed)
     if drawn and torch.device(device).type != "meta":
