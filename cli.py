@@ -14,6 +14,7 @@ _INTERRUPTS = signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # while th
 gc.disable()  # too: searches for cycles take a tenth of the time of imports, and find few
 
 import atexit
+import copy
 import functools
 import sys
 import time
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.models import CommandInfo
 
 import profiler  # noqa: F401 - its modules have predicted times
 from costmodel.backwards.candidates import candidate, without_fields
@@ -753,7 +755,12 @@ FEW_COLLECTIONS = 10_000_000
 """The threshold of the garbage collector in new objects: tables create many, and few cycles."""
 
 
-DERIVING = frozenset(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
+def name_of(command: CommandInfo) -> str:
+    """The name by which a user calls a registered command."""
+    return str(command.name or getattr(command.callback, "__name__", ""))
+
+
+DERIVING = frozenset(map(name_of, app.registered_commands))
 """The names of the commands in this file. Their parser needs no torch; `check` imports torch when
 the command runs, for the proofs of modules."""
 
@@ -782,9 +789,15 @@ def answering(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @functools.cache
-def command_line(measuring: bool) -> typer.core.TyperGroup:
-    """The parser of the commands in this file; with `measuring`, of all commands."""
-    found = typer.main.get_command(complete() if measuring else app)
+def command_line(named: str) -> typer.core.TyperGroup:
+    """The parser of the command `named` alone, if this file defines it: the parser of all takes a
+    twentieth of the time of a table of all mixers. For any other word, the parser of all
+    commands."""
+    parsed = app if named in DERIVING else complete()
+    if named in DERIVING:
+        parsed = copy.copy(app)
+        parsed.registered_commands = [c for c in app.registered_commands if name_of(c) == named]
+    found = typer.main.get_command(parsed)
     assert isinstance(found, typer.core.TyperGroup)
     for command in found.commands.values():
         assert command.callback is not None
@@ -875,7 +888,7 @@ def carried_out(typed: Sequence[str]) -> int:
     named = _named(typed)
     try:
         with packages_loaded(named):
-            command = command_line(measuring=named not in DERIVING)
+            command = command_line(named)
             no_empty_word(typed)
             with command.make_context("costmodel", list(typed)) as context:
                 context.meta["typed"] = tuple(typed)
@@ -907,6 +920,8 @@ def carried_out(typed: Sequence[str]) -> int:
         from costmodel.commands.mistyped import is_of_the_line, sentence
 
         if is_of_the_line(error):
+            if line := getattr(error, "ctx", None):  # the sentence may name another command
+                line.find_root().command = command_line("")
             return complain(sentence(error, typed))
         said = raised_in_users_file(error)
         if not said:

@@ -376,7 +376,7 @@ class Form:
                 f"form '{self.name}' of {self.mixer.name} has no index {index.name}: declare the "
                 "index there, with f.index"
             )
-        if known != index:
+        if known is not index and known != index:
             raise EquationError(
                 f"form '{self.name}' of {self.mixer.name} declares an index {index.name} of its "
                 f"own, with another range than the {index.name} used: use its own"
@@ -1083,10 +1083,12 @@ def _check_own(form: Form, equation: Equation) -> None:
                 f"{equation.name}: {type(entry).__name__} is no kind of node: declare it by @kind "
                 f"in costmodel/language/nodes.py, with a rule in each table"
             )
-        for poly in polys_of(entry):
-            mixer.refuse_undeclared(poly, equation.name)
         for index in entry.binders:
             form.refuse_foreign(index)
+    for poly in dict.fromkeys(
+        poly for entry, _ in walk(equation.value) for poly in polys_of(entry)
+    ):
+        mixer.refuse_undeclared(poly, equation.name)
 
 
 def _check_array(form: Form, equation: Equation, array: Array) -> None:
@@ -1141,19 +1143,20 @@ def _check_bound(equation: Equation) -> None:
     _check_beside(equation, equation.indices)
     around: tuple[Index, ...] = ()
     for entry, over in walk(equation.value):
-        _check_beside(equation, entry.binders)
+        binders = entry.binders
+        _check_beside(equation, binders)
         if over is not around:
             around = over
             _check_ranges(equation, over, free | {i.atom for i in over})
-        if not isinstance(entry, Composite) and any(i.atom in free for i in entry.binders):
-            twice = next(i.name for i in entry.binders if i.atom in free)
+        twice = next((i.name for i in binders if i.atom in free), None) if binders else None
+        if twice is not None and not isinstance(entry, Composite):
             raise EquationError(
                 f"{equation.name}: index {twice} is on the left side and reduced over; use two "
                 "indices"
             )
         if isinstance(entry, Div) and entry.right == Constant(Poly()):
             raise EquationError(f"{equation.name}: a division by 0")
-        if entry.alone and entry.binders and entry is not equation.value:
+        if binders and entry.alone and entry is not equation.value:
             raise EquationError(
                 f"{equation.name}: {entry.names[0]} must be the whole right side: define its "
                 "result as an array first"

@@ -17,6 +17,7 @@ import pickle
 import signal
 import sqlite3
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,6 +65,7 @@ class Store:
         self.new: dict[str, bytes] = {}
         """Answers that this process derived and that `write` adds to the file."""
         self.known = self._read()  # key -> answer, of the file and of forked processes
+        self._keys: list[str] = []
 
     def _read(self) -> dict[str, bytes]:
         """A dict: key -> answer (pickled), as the file holds them for the present source code; {}
@@ -81,6 +83,12 @@ class Store:
         except sqlite3.DatabaseError:  # the file is broken, or no sqlite file
             self._remove()
             return {}
+
+    def keys(self) -> list[str]:
+        """The keys of the known answers, sorted."""
+        if len(self._keys) != len(self.known):
+            self._keys = sorted(self.known)
+        return self._keys
 
     def write(self) -> None:
         """Add the new answers to the file, which is removed first if larger than `MOST_BYTES`. A
@@ -222,7 +230,9 @@ def knows(mixer: Mixer, key: str) -> bool:
     if _store is None or not mixer.builtin:
         return True
     beginning = _about(mixer, key)
-    return any(one.startswith(beginning) for one in _store.known)
+    keys = _store.keys()
+    place = bisect_left(keys, beginning)
+    return place < len(keys) and keys[place].startswith(beginning)
 
 
 def _about(mixer: Mixer | None, key: str) -> str:
