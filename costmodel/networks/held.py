@@ -218,9 +218,9 @@ class Holding:
 
     @cached_property
     def longest(self) -> int | None:
-        """The longest context that the network's tables of positions cover; None without one."""
-        rows = [use.rows for use in self.network.uses if use.rows is not None and not use.section]
-        return min(rows, default=None)
+        """The most tokens that the decoder's tables of positions cover; None without a table."""
+        tables = (use for use in self.network.uses if use.section != "encoder")
+        return min((use.rows for use in tables if use.rows is not None), default=None)
 
     def refuse_beyond(self, context: int) -> None:
         """Raise SizeError if a part's weights, such as a table of positions, end before the

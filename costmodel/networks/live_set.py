@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from costmodel.networks.assembly import LAYERS
 from costmodel.networks.blocks import Use
 from costmodel.networks.part_costs import part_sizes
 from costmodel.networks.schedule import PartRun, Wire, given_arrays, repetition, schedule
@@ -68,7 +69,7 @@ def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "n
 def _largest(graph: Graph, chosen: tuple[tuple[str, int], ...], recompute: str) -> LiveSet:
     """The largest live set at sizes, given as pairs of a letter and its value."""
     sizes = dict(chosen)
-    layers = graph.network.layers or sizes["L"]
+    layers = graph.network.layers or LAYERS.at(sizes)
     again = repetition(graph.network, layers)
     if again is None:
         return max(_Simulation(graph, sizes, recompute, layers).during(), key=_elements)
@@ -101,6 +102,8 @@ class _Simulation:
         self.batch = sizes.get("b", 1)
         self.runs = schedule(graph.network, layers)
         self.unwanted = given_arrays(graph.network)
+        stacks = graph.network.described.stacks
+        self.fixed = {stack.section for stack in stacks if stack.depth is not None}
         flows = {run.use for run in self.runs if graph.gradients(run.use).system.backward}
         self.events = tuple(
             event
@@ -114,11 +117,13 @@ class _Simulation:
     def during(self, without: range = range(0)) -> Iterator[LiveSet]:
         """Yield the live set (elements held in memory) of each event of the simulated step, in
         order. Events of the layers numbered in `without` take place too, but their live sets are
-        not yielded, so that simulations of two numbers of layers are compared event by event."""
+        not yielded, so that simulations of two numbers of layers are compared event by event; a
+        stack with a depth of its own has the same layers in both simulations, and all are yielded.
+        """
         for k, event in enumerate(self.events):
             run = self.runs[event.run]
             held = self._during(event, run)
-            if run.layer is None or run.layer[2] not in without:
+            if run.layer is None or run.layer[0] in self.fixed or run.layer[2] not in without:
                 words = "forward pass of" if event.kind == "forward" else "gradients of"
                 yield LiveSet(held, f"{words} {run.use.name}")
             self._after(k, event, run)

@@ -862,6 +862,12 @@ def test_memory_of_a_network_by_its_name() -> None:
     assert found["fit"]["largest_context"] == 1024, "positions end there"
 
 
+def test_positions_of_a_decoder_beside_an_encoder_bound_the_context(tmp_path: Path) -> None:
+    bart = {"model_type": "bart", "architectures": ["BartForConditionalGeneration"]}
+    found = printed("memory", written(tmp_path, bart), "--context", "8", "--fit", "80GB")
+    assert found["fit"]["largest_context"] == 1024
+
+
 def test_blocks_of_entries_take_34_bytes_for_32(tmp_path: Path) -> None:
     words = ("memory", written(tmp_path, LLAMA), "--context", "128k", "--cache-dtype", "q8_0")
     found = printed(*words, "--fit", "80GB")
