@@ -59,12 +59,12 @@ def model(
     Args:
         sizes: letter -> value, in place of the network's own.
         ignore: fields of a configuration that are left out, so that the class's defaults hold.
-        changes: of a network with a name, fields of `Choices`, such as `mixers=("she",)` or
-            `norm="none"`.
+        changes: fields of `Choices`, such as `mixers=("she",)` or `norm="none"`, of a network with
+            a name, or of a configuration that is read as choices (GPT-2's or BERT's).
 
     Raises:
-        ModelError: an unknown network or choice, or a configuration that cannot be read;
-            UnknownMixer: an unknown mixer.
+        ModelError: an unknown network or choice, a configuration that cannot be read, or a change
+            of a configuration that is read as blocks; UnknownMixer: an unknown mixer.
 
     >>> from costmodel import networks
     >>> net = networks.model({"model_type": "llama", "num_hidden_layers": 2})
@@ -73,17 +73,31 @@ def model(
     """
     if not isinstance(name, str) or name.endswith(".json"):
         source = Path(name) if isinstance(name, str) else name
-        return built(described(None, source, changes, ignore), **(sizes or {}))
+        found = described(None, source, {}, ignore)
+        if changes:
+            made = description(_with(found.name, found.choices, changes))
+            found = replace(made, model_type=found.model_type, quantised=found.quantised)
+        return built(found, **(sizes or {}))  # `network` may be the submodule
     if ignore:
         raise ModelError(
             f"{name} is the name of a network, and ignore leaves out fields of a config.json: "
             "leave out ignore, or give a config.json"
         )
-    choices = preset(name)
+    return built(_with(name, preset(name), changes), **(sizes or {}))
+
+
+def _with(name: str, choices: Choices | None, changes: Mapping[str, Any]) -> Choices:
+    """A copy of a network's choices with changes, field of `Choices` -> value. ModelError for an
+    unknown field, or for a network without choices, which is read as blocks; `name`: its name."""
+    if choices is None:
+        raise ModelError(
+            f"{name} is read from its configuration and takes no choice '{next(iter(changes))}': "
+            "change the configuration"
+        )
     if unknown := sorted(set(changes) - set(Choices.__dataclass_fields__)):
         known = ", ".join(Choices.__dataclass_fields__)
         raise ModelError(f"{name}: a network has no choice '{unknown[0]}': its choices are {known}")
-    return built(replace(choices, **changes), **(sizes or {}))  # `network` may be the submodule
+    return replace(choices, **changes)
 
 
 def memory(
@@ -190,7 +204,7 @@ def memory_options(
 
     Args:
         blocks: the names of blocks, and of ranges of layers, that `--recompute` may name.
-        precision: element types by role, such as `parameters=bf16,optimiser=fp32`.
+        precision: element types by role, each role once: `parameters=bf16,optimiser=fp32`.
 
     Raises:
         ModelError: an unknown value, or no phase training-step (`recompute`: nor backward).
@@ -201,19 +215,21 @@ def memory_options(
         if not (step or (name == "recompute" and "backward" in phases)):
             raise ModelError(f"--{name} is about what a training step holds: it needs "
                              f"--phase training-step")  # fmt: skip
-    names_ = listed(there.get("recompute", "none"))
+    text = there.get("recompute", "none")
+    names_ = dict.fromkeys(listed(text)) or {text: None}
     if unknown := [name for name in names_ if name not in (*RECOMPUTE, *blocks)]:
         known = ", ".join(dict.fromkeys((*RECOMPUTE, *blocks)))
         raise ModelError(f"--recompute '{unknown[0]}': expected one of {known}")
     if len(names_) > 1 and {*names_} & {*RECOMPUTE}:
         raise ModelError("--recompute takes none, layers, or names of blocks: one of the three")
-    if len(names_) > 1:
-        there["recompute"] = ",".join(names_)
+    there["recompute"] = ",".join(names_)
     types: dict[str, str] = {}
     for part in (precision or "").split(",") if precision is not None else ():
         role, equals, dtype = part.strip().partition("=")
-        if not equals:
-            raise ModelError(f"--precision '{part}': expected ROLE=TYPE, such as parameters=bf16")
+        if not equals or role.strip() in types:
+            raise ModelError(
+                f"--precision '{part}': expected ROLE=TYPE, such as parameters=bf16, each role once"
+            )
         types[role.strip()] = dtype.strip()
     return MemoryOptions(**there, precision=types)
 
@@ -276,9 +292,9 @@ def exchanged(
 
 def layer_numbers(option: str, typed: str) -> list[int]:
     """The numbers of the layers, from 1, that the text `typed` of an `option`, such as 2,4,6 or
-    3-7, names; ModelError for another text."""
-    found: list[int] = []
-    for text in listed(typed):
+    3-7, names, each once; ModelError for another text, or one without a number."""
+    found: dict[int, None] = {}
+    for text in listed(typed) or [typed]:
         first, dash, last = text.partition("-")
         last = last if dash else first
         whole = first.isdecimal() and last.isdecimal()
@@ -286,8 +302,8 @@ def layer_numbers(option: str, typed: str) -> list[int]:
             raise ModelError(
                 f"{option} '{text}': expected numbers of layers from 1 on, such as 2,4,6 or 3-7"
             )
-        found += range(int(first), int(last) + 1)
-    return found
+        found |= dict.fromkeys(range(int(first), int(last) + 1))
+    return [*found]
 
 
 def apart(
@@ -428,8 +444,8 @@ NEEDED: Mapping[str, tuple[str, Callable[[Choices], bool], str]] = {
 
 def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choices:
     """A copy of the choices with those changes (name -> text or switch) that are not None, as a
-    command line types them: `biases` sets the biases of FFN, norms and head together; a head over
-    no vocabulary is not tied.
+    command line types them: `biases` switches the biases of FFN and norms on or off, and a head's
+    bias off; a head over no vocabulary is not tied.
 
     Raises:
         ModelError: an unknown value, or a change of a part that the network lacks.

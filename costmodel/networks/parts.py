@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache, wraps
+from functools import wraps
 from statistics import NormalDist
 from typing import Any, TypeVar, cast
 
@@ -53,18 +53,19 @@ Make = TypeVar("Make", bound=Callable[..., Mixer])
 def noting(make: Make) -> Make:
     """Decorate a function that makes a part: the part is made once for each set of arguments, and
     the arguments (defaults included) are noted in its attribute `made_with`, from which its PyTorch
-    module is built."""
-    known = inspect.signature(make)
+    module is built. `layer_norm()` and `layer_norm(bias=True)` are one part."""
+    known, parts = inspect.signature(make), dict[tuple[object, ...], Mixer]()
 
-    @cache
     @wraps(make)
     def made(*given: Any, **named: Any) -> Mixer:
         """The part that `make` makes of the arguments; `made_with` has all of them, by name."""
-        found = make(*given, **named)
         bound = known.bind(*given, **named)
         bound.apply_defaults()
-        found.made_with = bound.arguments
-        return found
+        key = tuple(bound.arguments.values())
+        if key not in parts:
+            parts[key] = make(*given, **named)
+            parts[key].made_with = bound.arguments
+        return parts[key]
 
     return cast(Make, made)
 

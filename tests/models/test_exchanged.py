@@ -83,6 +83,7 @@ def test_the_table_says_what_changes() -> None:
         ),
         ("gpt-2 --replace self-attention=she --layers 13", "the network has layers 1 to 12"),
         ("gpt-2 --replace self-attention=she --layers one", "--layers 'one': expected numbers of"),
+        ("gpt-2 --replace self-attention=she --layers ,", "--layers ',': expected numbers of"),
         (
             "gpt-2 --replace self-attention=she --L L",
             "--replace needs a number of layers: give --L",

@@ -94,6 +94,10 @@ def executed(part: Mixer, sizes: dict[str, int], form: str = "") -> dict[str, in
     return {name: number for name, number in found.items() if number}
 
 
+def test_equal_arguments_make_one_part() -> None:
+    assert parts.layer_norm() is parts.layer_norm(True, eps=True) is not parts.layer_norm(False)
+
+
 @pytest.mark.grid(12)
 @pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("rewrites", [(), ("dense",), ("safe-softmax",)])

@@ -109,6 +109,12 @@ def test_unknown_networks_and_choices(tmp_path: Path) -> None:
         networks.model("chen-v1", smoothing=True)
     with pytest.raises(ModelError, match="name at least one mixer"):
         networks.model("decoder", mixers=())
+    with pytest.raises(ModelError, match="has no choice 'normalisation'"):
+        networks.model({"model_type": "gpt2"}, normalisation="pre")
+    with pytest.raises(ModelError, match="llama is read from its configuration and takes no"):
+        networks.model({"model_type": "llama"}, norm="pre")
+    changed = networks.model({"model_type": "gpt2"}, mixers=("she",))
+    assert (changed.described.mixers, changed.described.model_type) == (("she",), "gpt2")
     assert set(VALUES) <= set(Choices.__dataclass_fields__)
 
 

@@ -324,12 +324,20 @@ def test_each_role_has_its_own_type() -> None:
         ("weights=bf16", "--precision 'weights': expected one of parameters, gradients"),
         ("parameters=bf17", "--precision: unknown dtype 'bf17'"),
         ("bf16", "--precision 'bf16': expected ROLE=TYPE, such as parameters=bf16"),
+        ("parameters=bf16,parameters=fp32", "'parameters=fp32': expected ROLE=TYPE"),
     ],
 )
 def test_precision_that_is_refused(typed: str, sentence: str) -> None:
     with pytest.raises(ModelError) as raised:
         networks.memory_options(("training-step",), precision=typed)
     assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize("typed", ["layers,", " layers", "layers,layers"])
+def test_names_of_what_is_recomputed_count_once(typed: str) -> None:
+    assert networks.memory_options(("backward",), recompute=typed).recompute == "layers"
+    with pytest.raises(ModelError, match="--recompute ',': expected one of none, layers"):
+        networks.memory_options(("backward",), recompute=",")
 
 
 def test_recomputed_layers_by_hand() -> None:
@@ -424,6 +432,17 @@ def test_many_layers_are_as_each_one_run_through(net: Network, recompute: str) -
         tally = _kept_entries(graph, schedule(many, layers), recompute)
         held = sum(entries.at(at) * times for (_, entries), times in tally.items())
         assert kept_of(graph, recompute).each.at(at) == held
+
+
+def test_an_encoder_with_a_depth_of_its_own_beside_many_layers() -> None:
+    bart = {"model_type": "bart", "encoder_layers": 3, "decoder_layers": 7, "d_model": 8}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": 9}
+    whole = {"architectures": ["BartForConditionalGeneration"]}
+    net = networks.model({**bart, **heads, **whole})
+    graph, at = graph_of(net, part_costs.counting()), {**sizes_of(net), "L": 7, "b": 2}
+    assert repetition(net, 7)
+    every = _Simulation(graph, at, "none", 7).during()
+    assert largest_live_set(graph, at) == max(every, key=lambda held: held.elements)
 
 
 @pytest.mark.parametrize("mixer", ["self-attention", "self-attention,me,she"])
