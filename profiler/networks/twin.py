@@ -77,8 +77,8 @@ class Twin(nn.Module):
     def hidden(
         self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """The last layer's output (b, s, d) for tokens (b, s) and, in an encoder-decoder, the
-        encoder's tokens `source` (b, e)."""
+        """The last layer's output (b, s, d) for tokens and their segments (b, s), as in `forward`;
+        `source`: in an encoder-decoder the encoder's tokens (b, e)."""
         self._require_tokens(tokens, "tokens", self.stack)
         memory = self._encoded(source, tokens.shape[0])
         rows: Tensor = self.stack(tokens, memory, segments)
@@ -115,14 +115,15 @@ class Twin(nn.Module):
             tokens: (b, s) numbers below u; (b, towers, s) if a head compares several sequences.
             source: (b, e), the tokens of the encoder, if there is one; else the rows (b, e, d) of
                 an image, where layers of cross-attention read some.
-            segments: (b, s), the segment of each token; by default all are in the first.
+            segments: the segment of each token, in the shape of tokens; by default all are in the
+                first. A network without segments does not read them.
 
         Returns:
             Scores (b, s, u) or (b, z), or probabilities if the network ends in a softmax;
             without a head, the pooler's row (b, d), or all rows (b, s, d) without a pooler.
 
         Raises:
-            TwinError: wrong shapes, or sequences longer than the positions.
+            TwinError: wrong shapes of tokens or source, or sequences longer than the positions.
         """
         if any(part.of_first_row for part in self.ending):
             return self._ended(self.first_rows(tokens, segments))
@@ -131,14 +132,16 @@ class Twin(nn.Module):
     def first_rows(self, tokens: Tensor, segments: Tensor | None = None) -> Tensor:
         """The output rows at the first position, side by side over towers (sequences that pass the
         same layers): (b, towers * d); TwinError unless the tokens of several towers are (b, towers,
-        s)."""
+        s), as their segments are."""
         towers = self.towers
         if towers == 1:
             return self.hidden(tokens, None, segments)[:, 0]
         if tokens.dim() != 3 or tokens.shape[1] != towers:
             shape = tuple(tokens.shape)
             raise TwinError(f"{self.name}: tokens are (b, {towers}, s) and came as {shape}")
-        return self.hidden(tokens.flatten(0, 1))[:, 0].reshape(tokens.shape[0], -1)
+        segments = None if segments is None else segments.flatten(0, 1)
+        rows = self.hidden(tokens.flatten(0, 1), None, segments)
+        return rows[:, 0].reshape(tokens.shape[0], -1)
 
     def _ended(self, x: Tensor) -> Tensor:
         for part in self.ending:
@@ -153,14 +156,17 @@ class Twin(nn.Module):
         segments: Tensor | None = None,
     ) -> Tensor:
         """The mean cross-entropy of targets (b, s), or (b,) for a head over classes, of the scores
-        for tokens and their segments (b, s), and an encoder's tokens `source` (b, e). Raises
-        TwinError: no head, wrong shapes, or sequences longer than the positions."""
+        for tokens, their segments and `source`, all as in `forward`. Raises TwinError: no head,
+        targets of another shape, or what `forward` refuses."""
         if self.head == "none":
             raise TwinError(
                 f"{self.name} has no head, so it has no scores and no loss: a plain call returns "
                 "the rows of its last layer"
             )
         given = self(tokens, source, segments)
+        if targets.shape != given.shape[:-1]:
+            wanted = f"targets are {tuple(given.shape[:-1])}, one for each row"
+            raise TwinError(f"{self.name}: {wanted}, and came as {tuple(targets.shape)}")
         if self.probabilities:
             return loss_of_probabilities(given, targets)
         return loss_of_scores(given, targets, smoothed=self.smoothed)
@@ -198,10 +204,9 @@ class Twin(nn.Module):
 
     @torch.no_grad()
     def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
-        """Decode greedily: return the prompt (b, p) continued by `new` tokens, (b, p+new).
-
-        All tokens pass through the mixers' `step`; TwinError without it, or beyond the positions.
-        """
+        """Decode greedily: return the prompt (b, p) continued by `new` tokens (0 or more), (b,
+        p+new). All tokens pass through the mixers' `step`; TwinError for a network that generates
+        no tokens, or beyond the positions."""
         self._require_tokens(prompt, "the prompt", self.stack)
         was, tokens = self.training, list(prompt.unbind(1))
         self.eval()
@@ -217,8 +222,8 @@ class Twin(nn.Module):
         return torch.stack(tokens, 1)
 
     def _require_tokens(self, tokens: Tensor, what: str, stack: Stack) -> None:
-        """Raise a TwinError unless `tokens` are integers (b, s), with s within the positions of a
-        stack; `what` names the tokens in the message."""
+        """Raise a TwinError unless `tokens` are (b, s) of type torch.long, s from 1 to the number
+        of positions of a stack; `what` names the tokens in the message."""
         if tokens.dim() != 2 or tokens.shape[1] < 1 or tokens.dtype != torch.long:
             raise TwinError(
                 f"{self.name}: {what} must be whole numbers (b, s) of type torch.long, and "

@@ -451,6 +451,13 @@ def test_segments_are_added() -> None:
     assert not torch.allclose(net(tokens), net(tokens, segments=zeros + 1))
 
 
+def test_segments_of_towers_are_added() -> None:
+    net = twin(small("simpletron-matching", segments=2)).eval()
+    tokens = drawn((2, 2, 7), SMALL["u"])
+    assert torch.equal(net(tokens), net(tokens, segments=torch.zeros_like(tokens)))
+    assert not torch.allclose(net(tokens), net(tokens, segments=torch.ones_like(tokens)))
+
+
 def test_layers_take_mixers_in_turn() -> None:
     net = twin(small("decoder", mixers=("she", "self-attention+bias")))
     kinds = [type(mixer_of(layer)).__name__ for layer in layers_of(net.stack)]
@@ -526,6 +533,10 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     "no head": (
         lambda: twin(small("bert-base")).loss(drawn((1, 3), 11), drawn((1, 3), 11)),
         "bert-base has no head, so it has no scores and no loss: a plain call returns the rows",
+    ),
+    "too few targets": (
+        lambda: twin(small("gpt-2")).loss(drawn((2, 4), 11), drawn((2, 3), 11)),
+        r"gpt-2: targets are \(2, 4\), one for each row, and came as \(2, 3\)",
     ),
     "implementation": (
         lambda: twin(small("gpt-2"), implementation="spda"),
