@@ -100,6 +100,8 @@ class Store:
             if self.file.exists() and self.file.stat().st_size > MOST_BYTES:
                 self._remove()  # sqlite's DELETE leaves a file as large as it was
             with self._open() as opened, opened:
+                # no wait for the disk: a file that a crash of the system broke is rebuilt
+                opened.execute("PRAGMA synchronous = OFF")
                 opened.execute(
                     "CREATE TABLE IF NOT EXISTS answers"
                     " (sources TEXT, key TEXT, answer BLOB, PRIMARY KEY (sources, key))"
