@@ -113,12 +113,13 @@ def memory(
     are the parameters that a token goes through.
 
     Args:
-        dtype: the element type where the configuration says none; else its own, or bf16.
+        dtype: the element type where no other is named; "": the configuration's, else bf16.
         weight_dtype, cache_dtype, state_dtype: types of weights, of rows of tokens such as keys,
             and of recurrent states.
 
     Raises:
-        Unanswered: when asked, a part has no one-token inference.
+        ValueError: an unknown type. The result raises Unanswered for a part without one-token
+            inference.
 
     >>> from costmodel import networks
     >>> held = networks.memory(networks.model("gpt-2"))
@@ -144,8 +145,8 @@ def described(
         ignored: fields of the configuration that are left out, so that the class's defaults hold.
 
     Raises:
-        ModelError: neither or both are given, the configuration cannot be read, or the network is
-            read as blocks and has none of the choices to be changed.
+        ModelError: neither or both are given, fields are ignored without a configuration, it cannot
+            be read, or the network is read as blocks and has none of the choices to be changed.
     """
     if (name is None) == (config is None):
         raise ModelError(
@@ -180,8 +181,8 @@ def as_mixer(name: str, ignored: Collection[str] = ()) -> Mixer | None:
         ignored: fields of the configuration that are left out, so that the class's defaults hold.
 
     Raises:
-        ModelError: a configuration that cannot be read, or a network whose layers have no
-            number.
+        ModelError: a configuration that cannot be read, or a network whose layers differ, and
+            whose number of layers is open.
     """
     base, sizes = name.partition("{")[0], braces(name)
     is_file = base.endswith(".json")
@@ -247,8 +248,8 @@ def exchanged(
     layers lose, such as its heads, or else the catalogue's defaults.
 
     Raises:
-        ModelError: one option without the other, no number of layers, a text that is none of
-            these, or a layer that lacks the mixer; UnknownMixer: no such mixer.
+        ModelError: `layers` without `typed`, no number of layers, a text of another form, or a
+            layer that lacks the mixer OLD; UnknownMixer: no such mixer.
     """
     if typed is None:
         if layers is not None:
@@ -315,7 +316,7 @@ def apart(
 ) -> Description:
     """A copy of the description in which the layers that `--train layers.3-7.attn`, `--recompute
     layers.3-7` or `--adapter` name by their numbers (from 1) are parts of their own, since equal
-    layers are else one part, of which no share can be trained; unchanged without any.
+    layers are else one part, of which no share can be trained; unchanged if no option has numbers.
 
     Args:
         number: the number of layers, None if it is not known.
@@ -340,13 +341,14 @@ def apart(
 
 def with_adapters(described: Description, typed: str | None) -> Description:
     """A copy of the description with low-rank adapters in the parts that `--adapter
-    layers.*.attn=16` names; all other parameters are frozen, but those that `--train` names.
+    layers.*.attn=16` names (`typed`; None: unchanged); all other parameters are frozen, but those
+    that `--train` names.
 
     Raises:
         ModelError: no pair of a pattern and a rank, or a pattern that names no part with a linear
             map, or one whose maps are chosen for each token.
     """
-    patterns = tuple(listed(typed or ""))
+    patterns = tuple(listed(typed) or [typed]) if typed else ()
     for text in patterns:
         pattern, _, rank = text.rpartition("=")
         if not pattern or not rank.isdecimal() or int(rank) < 1:
@@ -394,7 +396,7 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
         return described
     if not {"backward", "training-step"} & {*phases}:
         raise ModelError("--train is about gradients: it needs --phase training-step")
-    patterns = tuple(listed(typed))
+    patterns = tuple(listed(typed) or [typed])
     having = [use for use in described.parts() if parameters(use.mixer).arrays]
     for pattern in patterns:
         if not any(matches(use, pattern) for use in having):
@@ -439,7 +441,7 @@ NEEDED: Mapping[str, tuple[str, Callable[[Choices], bool], str]] = {
     "activation": ("--activation", lambda c: c.ffn, "feed-forward sublayers"),
     "loss": ("--loss", lambda c: c.head != "none" or not c.loss, "a head"),
 }  # fmt: skip
-"""Choice -> its option, whether a network has what the choice is about, and what that is."""
+"""Choice -> its option, whether a network has the part that the choice is about, and this part."""
 
 
 def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choices:

@@ -84,6 +84,7 @@ def test_an_embedding_alone_needs_every_gradient_of_rows() -> None:
     ("words", "sentence"),
     [
         ("decoder --train head", "--train is about gradients: it needs --phase training-step"),
+        ("decoder --train , --phase backward", "--train ',': no part has this name: expected"),
         ("decoder --train tail --phase backward", "--train 'tail': no part has this name: expect"),
         ("gpt-2 --train head --phase backward", "the head shares the embedding's weights: name"),
     ],
