@@ -82,7 +82,7 @@ from costmodel.symbolic.sizes import LETTERS, in_order
 
 T = TypeVar("T")
 PathOf = Callable[[Answers, Mapping[str, int] | None], CriticalPath]
-"""A function that gives the critical path of a mixer's answers at sizes, or at large sizes."""
+"""(answers about a mixer, sizes or None for large ones) -> the critical path of the mixer."""
 
 ONE = Poly.of(1)
 OF_STEPS = (
@@ -110,9 +110,10 @@ def join_of(question: Callable[[Answers], T]) -> Join[T]:
 class PartAnswers(Answers):
     """The answers about all runs of one part of a network in a stage, in sizes of the network.
 
-    A stage is a phase, or `prefill` or `decode` of generation.
-
     Args:
+        graph, use: the network with its gradients and a convention, and the part.
+        stage: a phase, or `prefill` or `decode` of generation.
+        recompute: which layers run forward again for gradients.
         made: the operations of a part that has no equations of its own: the sums of gradients
             between parts, or the reason why these sums are not derived; None for other parts.
         at: the integer sizes at which the part is asked; None: for all sizes. At integer sizes a
@@ -232,7 +233,7 @@ class PartAnswers(Answers):
             yield Share(self.use.name, about.of(question), self._stage_sizes, times)
 
     def chained(self, path: PathOf, sizes: Mapping[str, int] | None) -> CriticalPath:
-        """The critical path of one run of the part."""
+        """The critical path of one run of the part, in its own sizes, as `path` finds it."""
         return self.own.chained(path, self._sizes_of_run(sizes, self.own.phase))
 
     def passed(self, path: PathOf, sizes: Mapping[str, int] | None, phase: str) -> CriticalPath:
@@ -414,12 +415,12 @@ class PartAnswers(Answers):
 
     @property
     def counts(self) -> Counts | Missing:
-        """The operations of all runs."""
+        """The operations of all runs, or the reason why they are not derived."""
         return self.attempt(counted)
 
     @property
     def total(self) -> Exact | Missing:
-        """Every operation, each counted 1, the work on parameters alone included."""
+        """The number of all operations, work on parameters alone included, or the reason."""
         found = self.counts
         return found if isinstance(found, Missing) else found.exact_total
 

@@ -20,7 +20,7 @@ from costmodel.symbolic.sizes import checked
 LAYERS = Poly.atom("L")
 
 Templates = Sequence[tuple[Use, Poly]]
-"""Parts of blocks, each with the number of its layers."""
+"""Pairs (part of a block, number of layers that have the part)."""
 
 
 def matches(use: Use, pattern: str) -> bool:
@@ -171,7 +171,8 @@ class Assembly:
     """A network: its description, written out as parts.
 
     Args:
-        layers: the number of layers of each stack, where it is known.
+        layers: the number of layers, where layers differ; None where all are equal: formulas then
+            hold for any number L, such as the 12 that `sizes` has for gpt-2.
     """
 
     described: Description

@@ -34,7 +34,7 @@ ALWAYS = frozenset({"training", "prefill", "inference"})
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """One part of a network.
+    """One part of a network: its name in tables, `label`, and its equations, `mixer`.
 
     `runs` is how often the part runs in a forward pass, `copies` how many sets of parameters it
     has; `sizes` gives those of the part's letters that differ from the network's: the sizes in the
@@ -50,7 +50,7 @@ class Use:
     """`encoder` or `decoder` in an encoder-decoder, else empty."""
     form: str | None = None
     token_form: str | None = None
-    """The form of one new token, where it is not `form`."""
+    """The form for one new token, where it is not `form`; None as `form`: the mixer's default."""
     forms_under: Mapping[str, str] = field(default_factory=dict)
     """Rewrite of a convention -> the form that is counted under it."""
     shared: frozenset[str] = frozenset()
@@ -63,7 +63,8 @@ class Use:
     table: bool = False
     """Whether the part's parameters are tables of embeddings."""
     rows: int | None = None
-    """The rows of a table of positions of which the l tokens read the first; None: one a token."""
+    """The number of rows of a table of positions, of which l tokens read the first l; None for a
+    table of l rows, and for other parts."""
     regularises: bool = False
     """Whether the part is dropout, which costs nothing unless a convention says so."""
     ranges: tuple[str, ...] = ()
@@ -71,8 +72,9 @@ class Use:
     adapters: frozenset[str] = frozenset()
     """Names of the parameters of low-rank adapters, beside which all others are frozen."""
     reads: tuple[str, ...] = ()
-    """The names of the rows that the part reads as its inputs: "" for those in turn, "tokens",
-    "embedding" for those before the layers, or what another part `writes`; () is ("",)."""
+    """The names of the rows that the part reads as its inputs: "" for those of the part before it,
+    "tokens" or "embedding" for those before the layers, or what another part `writes`; () is ("",).
+    """
     writes: str = ""
     """The name under which later parts read the output; "" if none does."""
     fixed: str = ""
@@ -90,11 +92,12 @@ class Use:
 
     @property
     def parameter_sizes(self) -> Mapping[str, Poly]:
-        """The sizes of the part's parameters."""
+        """Letter -> size of the part's parameters, in sizes of the network; l: a table's rows."""
         return self.sizes if self.rows is None else {**self.sizes, "l": Poly.of(self.rows)}
 
     def form_under(self, rewrites: tuple[str, ...]) -> str:
-        """The form that is counted under these rewrites of a convention."""
+        """The form that is counted under these rewrites of a convention: that of the first one in
+        `forms_under`, else the part's, else the mixer's default."""
         asked = [self.forms_under[r] for r in rewrites if r in self.forms_under]
         return asked[0] if asked else self.form or self.mixer.default_form
 
@@ -184,7 +187,7 @@ class Stack:
     tokens: Poly = Poly.atom("l")
     """The number of tokens that the stack reads."""
     when: frozenset[str] = ALWAYS
-    """The passes in which the stack runs at most."""
+    """The only passes in which parts of the stack may run."""
     depth: int | None = None
     """The number of its layers; None: that of the network, L."""
     sets: int | None = None
@@ -194,7 +197,7 @@ class Stack:
 
     @property
     def period(self) -> int:
-        """After how many layers the blocks come again."""
+        """After how many layers the blocks come again: 1 if all are equal, else their number."""
         return 1 if len({block.equal for block in self.blocks}) == 1 else len(self.blocks)
 
     @property
@@ -283,8 +286,8 @@ class Description:
 
     @property
     def dtypes(self) -> Mapping[str, str]:
-        """The element types for `Dtypes.of`: of weights and cache those of the configuration, else
-        bf16."""
+        """A dict for `Dtypes.of`: "activations" -> the type of weights, cache and activations, that
+        of the configuration or else bf16; "state", "quantised" -> the fields of these names."""
         found = {"activations": self.dtype or "bf16", "state": self.state_dtype}
         return {**found, "quantised": self.quantised}
 
@@ -311,7 +314,7 @@ class Description:
 
     @property
     def period(self) -> int:
-        """After how many layers the blocks of every stack come again."""
+        """After how many layers the blocks of every stack come again, the least common multiple."""
         return lcm(*(stack.period for stack in self.stacks))
 
     @property

@@ -64,7 +64,8 @@ VALUES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Choices:
-    """A network's choices; `costmodel.networks.from_choices` writes them out as blocks.
+    """A network's choices, with names from `VALUES`; `costmodel.networks.from_choices` writes them
+    out as blocks.
 
     Args:
         mixers: the mixers of the layers, in turn: layer i has the mixer i mod their number.
@@ -72,7 +73,7 @@ class Choices:
         cross: the mixer of the decoder that reads the encoder's output.
         form: the form of every mixer that has a form of this name.
         shared_vocabulary: an encoder-decoder's source and target share one embedding.
-        position_rows: rows of a table of learned positions, 0 for one a token of the l.
+        position_rows: the number of rows of a table of learned positions; 0 for l rows.
         segments: how many kinds of segments have a row of their own, 0 for none.
         embedding_norm: a layer norm after the embedding.
         norm_bias, norm_eps: a layer norm's bias, and the constant under its root.

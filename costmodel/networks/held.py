@@ -93,7 +93,7 @@ class Held:
         return self.bytes.at({"t": context})
 
     def further(self, context: int) -> int:
-        """The bytes that the next token adds after this many."""
+        """The bytes that the next token adds after `context` tokens."""
         return self.at(context + 1) - self.at(context)
 
 
@@ -173,7 +173,8 @@ class Holding:
 
     @cached_property
     def active(self) -> int:
-        """The number of parameters without those of experts that a token does not go through."""
+        """The number of parameters that a token reads, tables of embeddings as a whole; of experts,
+        those that the token goes through."""
         idle = 0
         for use in self.network.uses:
             every = sum_of(parameters(use.mixer).arrays.values())
@@ -192,7 +193,7 @@ class Holding:
 
     def at(self, context: int, role: str | None = None) -> int:
         """The bytes of one sequence after `context` tokens, a positive integer or an array of such,
-        in one role or in all. SizeError for another context."""
+        in one role (`cache` or `state`) or in all. SizeError for another context."""
 
         def one(sizes: Mapping[str, int]) -> int:
             tokens = checked(sizes)["t"]

@@ -43,7 +43,7 @@ class MemoryOptions:
         precision: role of `ROLES`, or `master`, -> its element type.
 
     Raises:
-        ModelError: an unknown name, or types for some roles alone.
+        ModelError: an unknown optimiser, role or type, or types for some roles alone.
     """
 
     optimiser: str = "adamw"

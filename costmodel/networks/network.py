@@ -38,7 +38,8 @@ class Network(Assembly):
 
         Args:
             convention: as for mixers, and `dropout=free` or `dropout=mul`.
-            recompute: "layers" to run the forward pass of layers again before their gradients.
+            recompute: whose forward passes run again before their gradients: "none", all "layers",
+                or those of blocks with these names, separated by commas; unknown names run nothing.
         """
         return answers_of(self, stage, counting(convention), recompute)
 
@@ -65,8 +66,8 @@ class Network(Assembly):
 
     def count(self, phase: str = "training", convention: str | Counting = "strict") -> Counts:
         """The number of operations of a phase by class (mul, add, ...), over all parts, as
-        formulas. `training` is a forward pass; other phases are `inference`, `backward` and
-        `training-step`.
+        formulas. `training`, or `prefill`, is a forward pass with the loss; other phases are
+        `inference`, `backward` and `training-step`. `generation` counts the pass of a prompt.
 
         Raises:
             Unanswered, Unsupported: a part does not have the phase; the reason is the part's

@@ -556,7 +556,8 @@ def probabilities() -> Mixer:
 
 @noting
 def loss_of_scores(smoothed: bool = False) -> Mixer:
-    """Cross-entropy of the scores (l, u): `program.losses.cross_entropy`."""
+    """Make the part loss, as a mixer of scores (l, u): `program.losses.cross_entropy`, with label
+    smoothing if `smoothed`."""
     return losses.cross_entropy((Poly.atom("l"), Poly.atom("u")), smoothed)
 
 

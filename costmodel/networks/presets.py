@@ -18,8 +18,8 @@ def load(path: Path) -> dict[str, Choices]:
     """A dict: name -> choices of the networks in one data file (schema 1).
 
     Raises:
-        ModelError: not JSON, an unknown or missing key, a value of another type, a name that is
-            taken, or a `from` that no entry above defines.
+        ModelError: not JSON, a missing key, an unknown key of a network, a value of another type, a
+            name that is taken, or a `from` that no entry above defines.
     """
     try:
         data = read_data(path)

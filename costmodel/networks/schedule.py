@@ -43,8 +43,8 @@ class Wire:
 
 @dataclass(frozen=True, eq=False)
 class PartRun:
-    """One run of a part: the wires read as each of the part's arrays, and the wire written; in a
-    layer the layer and the names of its block."""
+    """One run of a part: the wires read as each of the part's arrays, and the wire written; `layer`
+    and the names of its block, `blocks`, where the run is in a layer."""
 
     use: Use
     reads: Mapping[str, tuple[Wire, ...]]
@@ -230,21 +230,21 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
 
 
 def layers_of(network: Assembly) -> int:
-    """A number of layers at which every part has a run: one period, or fewer where there are."""
+    """A number of layers at which every part has a run: one period, or all if they are fewer."""
     period = network.described.period
     return min(network.layers or period, period)
 
 
 ENDS = 2
-"""Periods at either end of a stack: what is next to its input or output differs from the rest."""
+"""The number of periods at either end of a stack that may differ from those in its middle."""
 
 
 @dataclass(frozen=True)
 class Repetition:
     """Two small numbers of layers that stand for a large one, as every period adds the same.
 
-    `few` and `more` differ by one period, `times` says how often that period comes beside `few`.
-    Of `more` layers those in `between` come beside the ones of `few`.
+    `more` is `few` and one period, the large number is `few` and `times` periods. The layers
+    numbered in `between`, from 0, are those of `more` without a counterpart among `few`.
     """
 
     few: int
@@ -351,8 +351,8 @@ class Passed(Counter["Passing"]):
     """A path as a multiset of its steps."""
 
     def __add__(self, other: Passed) -> Passed:  # type: ignore[override]  # a path stays a path
-        """The path, then the other one: as of counters, in a fifth of the time, since every step
-        comes at least once."""
+        """The path, then the other one: the sum of two counters, in a fifth of the time of
+        `Counter.__add__`, which looks for numbers below 1; here every number is 1 or more."""
         found = Passed(self)
         for step, times in other.items():
             found[step] += times
@@ -575,12 +575,12 @@ class Block:
 
     @property
     def number(self) -> int:
-        """How often the piece comes, where that is a number."""
+        """How often the piece comes, an integer; SizeError if that is a formula in L."""
         return self.times.at({})
 
     @property
     def layers(self) -> int:
-        """How many layers the piece passes each time."""
+        """How many layers the piece passes each time; 1 for a piece outside of layers too."""
         return sum(one.layers * one.number for one in self.inner) or 1
 
 
