@@ -49,7 +49,7 @@ class Making:
         self.names = frozenset[str]().union(*(use.shared for use in uses))
         """The names of all that several parts share (`Use.shared`), such as E of a tied head."""
         self.of_mixers = frozenset[str]().union(*(use.shared for use in uses if mixes(use)))
-        """Those of them that a mixer has."""
+        """The names in `names` that a mixer shares."""
         self.shared: dict[str, nn.Parameter] = {}
         self.sharing = False
         """Whether all parameters are those of a set that layers share."""

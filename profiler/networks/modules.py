@@ -179,7 +179,7 @@ def appended(p: Any, x: Tensor, which: Tensor | None, kinds: int) -> Tensor:
 
 
 def dense(p: Any, x: Tensor, other: None, activation: str, bias: bool) -> Tensor:
-    """The activation of a linear map."""
+    """The activation of a linear map of rows x (b, s, d): (b, s, f)."""
     return ACTIVATIONS[activation](linear(p, x, "W", "b"))
 
 
@@ -239,7 +239,7 @@ def xielu(p: Any, x: Tensor) -> Tensor:
 
 
 def bounded_gates(gate: Tensor, up: Tensor) -> Tensor:
-    """The hidden rows of an FFN as in gpt-oss: a bounded gate times its sigmoid, times 1 + up."""
+    """The hidden rows of an FFN as in gpt-oss: (1 + up) gate sigmoid(ALPHA gate), both bounded."""
     gate = gate.clamp(max=LIMIT)
     return (1 + up.clamp(-LIMIT, LIMIT)) * gate * torch.sigmoid(float_of(ALPHA) * gate)
 
@@ -376,12 +376,12 @@ def turned(heads: Tensor, gain: Tensor, first: int) -> Tensor:
 
 
 def keys(p: Any, x: Tensor, first: int, bias: bool) -> Tensor:
-    """Keys (b, s, g, K) of rows x (b, s, d)."""
+    """Keys (b, s, g, K) of rows x (b, s, d), normed and turned by their positions."""
     return turned(in_heads(p, x, "K"), p.w_K, first)
 
 
 def values(p: Any, x: Tensor, first: int, bias: bool) -> Tensor:
-    """Values (b, s, g, K) of rows x (b, s, d)."""
+    """Values (b, s, g, K) of rows x (b, s, d), after an RMS norm without a gain."""
     heads = in_heads(p, x, "V")
     return F.rms_norm(heads, heads.shape[-1:], None, float(MIXERS_EPS))
 
@@ -405,7 +405,7 @@ def given_attention(p: Any, x: Tensor, given: Any, window: bool, bias: bool) -> 
 
 
 def layer_look_up(p: Any, tokens: Tensor, first: int) -> Tensor:
-    """Rows (b, s, f) of tokens (b, s)."""
+    """Rows (b, s, f) of tokens (b, s), times sqrt(f)."""
     rows: Tensor = p.E_layer[tokens] * p.E_layer.shape[1] ** 0.5
     return rows
 
