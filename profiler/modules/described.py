@@ -70,7 +70,7 @@ OF_OPERATIONS: Mapping[str, str] = {
     "pow": "square-gradient",
     "linalg_vector_norm": "length-gradient",
     "linalg_solve_triangular": "triangle-gradient",
-    "clamp_min": "comparison-gradient",
+    **dict.fromkeys(("clamp", "clamp_max", "clamp_min"), "comparison-gradient"),
     "threshold_backward": "comparison-gradient",
 }
 """Operation of torch, dispatched in a forward or backward pass -> the rewrite that the operation,

@@ -136,6 +136,25 @@ def test_norms_of_torch_are_explained_and_a_product_more_is_not(
     assert not any(ladder["unexplained"]["1-2"].values())
 
 
+@pytest.mark.parametrize(
+    ("equation", "call"),
+    [
+        ("cm.maximum(cm.minimum(u[i, b], 8), -8)", ".clamp(-8, 8)"),
+        ("cm.maximum(u[i, b], 1)", ".clamp(min=1)"),
+        ("cm.minimum(u[i, b], 1)", ".clamp_max(1)"),
+    ],
+)
+def test_the_gradient_of_a_bound_compares_again(
+    tmp_path: Path, capsys: Capture, equation: str, call: str
+) -> None:
+    path = mixer_file(tmp_path, "bounded", equation, "", f"(x @ self.W){call} * self.g + self.o")
+    words = ("reconcile", f"{path}:bounded", "--d", "5", "--l", "3", "--counts-only")
+    out = json.loads(printed(capsys, *words, "--phase", "training-step", "--format", "json"))
+    (ladder,) = out["ladders"]
+    assert not ladder["unexplained"]["2-3"]["other"]
+    assert [cause["name"] for cause in ladder["causes"]] == ["comparison-gradient"]
+
+
 def test_the_gradient_of_a_softmax_is_explained_without_kernels(
     tmp_path: Path, capsys: Capture
 ) -> None:
