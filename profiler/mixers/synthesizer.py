@@ -149,11 +149,13 @@ class FactorizedDense(OfToken):
         self.W_S: nn.Parameter = self.weight(self.n, self.h, self.B)
 
     def of(self, hidden: Tensor, length: int) -> Tensor:
-        """The scores (n, rows, length) of hidden rows against all positions: the products of both
-        factors for all complete blocks, then for the first positions of the short last block."""
+        """The scores (n, rows, length) of hidden rows against the first `length` positions: the
+        products of both factors for all complete blocks, then for the short last block."""
         blocks = -(-length // self.B)
         one = hidden @ self.W_P[..., :blocks]
         two = hidden @ self.W_S[..., : min(self.B, length)]
+        if length < self.B:
+            return one * two
         rest = length % self.B
         whole = one[..., : length // self.B].unsqueeze(-1) * two.unsqueeze(-2)
         if not rest:

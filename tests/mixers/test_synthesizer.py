@@ -172,6 +172,11 @@ def test_nothing_is_left_unexplained(name: str) -> None:
     everything_is_explained(name, {"l": 5, "d": 6, "n": 2, "B": 2, "r": 3, "b": 2})
 
 
+def test_a_block_longer_than_the_sequence_adds_no_zeros() -> None:
+    sizes = {"l": 5, "d": 6, "n": 2, "B": 7, "b": 2}
+    everything_is_explained("synthesizer-factorized-dense", sizes)
+
+
 def test_the_factorized_dense_one_is_not_causal() -> None:
     with pytest.raises(UnknownMixer, match="synthesizer-factorized-dense takes no options"):
         cm.mixer("synthesizer-factorized-dense+causal")
