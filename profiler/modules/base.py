@@ -72,8 +72,8 @@ class State:
 
     @property
     def capacity(self) -> int:
-        """Number of rows of the first array outside `carried`, or of the first array if all are
-        carried."""
+        """Number of rows of the first array outside `carried`; if there is none, the extent of axis
+        -2 of the first array."""
         rows = [array for name, array in self.arrays.items() if name not in self.carried]
         return rows[0].shape[-2] if rows else self._shape[-2]
 
