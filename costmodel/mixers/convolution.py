@@ -129,8 +129,8 @@ dynamic = of_heads(
 
 
 def depthwise_and_pointwise() -> Mixer:
-    """The mixer ConvMixer, one layer: a depthwise convolution around the token, gelu, the input
-    added; then a linear map and gelu; after each gelu a gain and a bias, for a batch norm."""
+    """The mixer ConvMixer, one layer: a depthwise convolution around the token, gelu, gain and bias
+    (a batch norm), the input added; then a linear map, gelu, gain and bias."""
     m = Mixer(
         "convmixer",
         title="ConvMixer",

@@ -299,7 +299,7 @@ class Chunks:
 
     def by_solve(self) -> tuple[Array, Array]:
         """Define and return U and W: they solve the triangular system (1 + KK) (U, W) = (VB, KB)
-        row by row. KK, VB and KB: products of keys, values and keys times beta."""
+        row by row. KK: products of keys times beta; VB and KB: values and keys times beta."""
         at, p, c, (VB, KB, KK) = self.at, self.head.p, self.head.c, self.weighed()
         q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
         U, W = self.places("U", self.value), self.places("W", self.key)
@@ -309,7 +309,8 @@ class Chunks:
 
     def by_rows(self) -> tuple[Array, Array]:
         """Define and return U = (1 - M) VB and W = (1 - M) KB; 1 - M, the inverse of 1 + KK, is
-        computed row by row. KK, VB and KB: products of keys, values and keys times beta."""
+        computed row by row. KK: products of keys times beta; VB and KB: values and keys times
+        beta."""
         at, p, c, (VB, KB, KK) = self.at, self.head.p, self.head.c, self.weighed()
         q, e, z, g, u, v = self.q, self.e, self.z, self.g, self.u, self.v
         M, x = self.places("M", self.C), self.f.index("x", z + 1, e - 1)

@@ -598,6 +598,7 @@ class InChunks(DeltaRule):
             names: ("U", "VB") or ("W", "KB"): the array, and the right-hand side that a form may
                 keep in its place.
             row: the value or key of the row, times beta if `WEIGHED`.
+            beta: the degree of the row (b, g, r).
             KK: the products with the keys before (b, g, r, e-1); None for the first row.
         """
 

@@ -425,7 +425,8 @@ class Memory(Mixer):
         return (R.unsqueeze(-2) @ S).squeeze(-2)
 
     def latest(self, rows: Rows, state: State, **held: Tensor) -> Tensor:
-        """O (b, n, h) of the newest token; its S and the rows `held` are written into `state`."""
+        """O (b, n, h) of the newest token, what its R reads of the memory S after the token. S and
+        the rows `held` are written into `state`; `rows.later` is None for a first token."""
         if rows.later is None:
             S = self.following(None, rows.K, rows.V)
         else:
@@ -487,8 +488,9 @@ class InChunks(Memory):
 
     def carried(self, rows: Rows) -> Tensor:
         """The reads O (b, s, n, h) of a sequence from its rows of R, K, V, L, kappa and F, of which
-        the last two begin at the second row: of chunk 1, of the other complete chunks, and of a
-        short last chunk."""
+        the last two begin at the second row. Chunks are compared in groups of one size: chunk 1,
+        the other complete chunks, a short last one. Rows read their chunk, and the memory S at the
+        end of the chunk before."""
         assert rows.later is not None
         arrays = [of.transpose(1, 2) for of in (*rows[:3], *rows.later)]
         begins = [*zip(arrays, [self.C] * 4 + [self.C - 1] * 2, strict=True)]

@@ -392,9 +392,9 @@ class SelfAttention(Heads, Mixer):
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """Make the state before the first token: zeros with room for the KV cache, K (batch, g,
-        length, K) and V (batch, g, length, V) of `length` tokens (default: l) in g heads; with a
-        window only the last w-1 rows, with chunks the w rows of the current one, for any number of
-        tokens (`sliding`)."""
+        length, K) and V (batch, g, length, V) of `length` tokens (default: l) in g heads; K alone
+        if values are the keys. With a window only the last w-1 rows, with chunks the w rows of the
+        current one, for any number of tokens (`sliding`) or, with tables, l."""
         rows = length = self._tokens(batch, length)
         if last := self.chunk or self.window:
             rows = last if self.chunk else last - 1

@@ -148,8 +148,8 @@ class Carried(Diagonal):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Make the state before the first token: zeros for S, (batch, 1, d*N) for its real and
-        imaginary part, and for the last rows of short convolutions, for any number of tokens
+        """Make the state before the first token: zeros for S, (batch, 1, channels*N) for its real
+        and imaginary part, and for the last rows of `short_rows`, for any number of tokens
         (`sliding`); `prepared` holds the parts of the factors E and B."""
         require_sizes(length=self.l if length is None else length)
         rows = {name: self._rows(batch, 1, self.channels * self.N) for name in CARRIED}
