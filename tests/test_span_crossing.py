@@ -14,7 +14,7 @@ from costmodel.errors import Unsupported
 from costmodel.oracle.execute import execute
 from costmodel.symbolic import piecewise_max
 from costmodel.symbolic.maximise import best_pairs, highest
-from costmodel.symbolic.piecewise_max import Level, is_at_least, maxima, reached
+from costmodel.symbolic.piecewise_max import Level, is_at_least, maxima, pruned, reached
 from costmodel.symbolic.polynomial import Poly, call, size
 from costmodel.symbolic.simplify_max import simplify_max
 from costmodel.symbolic.sizes import ceil_log2
@@ -164,6 +164,15 @@ def test_a_maximum_of_many_levels_under_many_conditions_is_the_same_and_longer(
     assert {*simplify_max(many)} == {*many}
     monkeypatch.setattr("costmodel.symbolic.simplify_max.MOST_COMPARED", 0)
     assert {*simplify_max(few)} == {*few}
+
+
+def test_a_depth_of_too_many_levels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the depths l + d*k where w >= k*l is always the larger one."""
+    levels = [Level(l + d * k, frozenset({w - k * l})) for k in range(2, 13)]
+    monkeypatch.setattr(piecewise_max, "MOST_LEVELS", 10)
+    assert {*pruned(frozenset(), levels[1:])} == {*levels[1:]}
+    with pytest.raises(Unsupported, match=r"the depth has more than 10 cases: ask at given sizes"):
+        pruned(frozenset(), levels)
 
 
 def before_and_after(*, weight: int, cut: bool) -> Mixer:

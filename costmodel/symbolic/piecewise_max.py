@@ -182,11 +182,22 @@ def proven(constraints: Constraints, claim: Poly) -> bool:
         return False
 
 
+MOST_LEVELS = 300
+"""The largest number of levels of a depth; more are refused, as each is compared with all."""
+
+
 def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
     """The same maximum with fewer levels: without each level L if another level is proven to exist
-    wherever L exists, and to be at least as deep."""
+    wherever L exists, and to be at least as deep.
+
+    Raises:
+        Unsupported: more than `MOST_LEVELS` levels are left.
+    """
     several = tuple(levels)
-    return several if len(several) < 2 else _pruned(constraints, tuple(dict.fromkeys(several)))
+    found = several if len(several) < 2 else _pruned(constraints, tuple(dict.fromkeys(several)))
+    if len(found) > MOST_LEVELS:
+        raise Unsupported(f"the depth has more than {MOST_LEVELS} cases: ask at given sizes")
+    return found
 
 
 @lru_cache(maxsize=20_000)
