@@ -647,7 +647,8 @@ class NetworkAnswers(Answers):
         its gradient, but the gradient is written once. All writes but one are subtracted."""
         found = Exact()
         for (name, _), (whole, rows) in self._sharing.items():
-            here = [*whole, *rows]  # the parts that read all of the parameter, and rows of it
+            given = self.graph.given  # a part writes no gradient of a frozen parameter
+            here = [part for part in (*whole, *rows) if name not in given(part.use)]
             if here and self.phase in TRAINING_STEP:
                 elements = parameters(here[0].use.mixer).arrays[name]
                 times = sum_of(part.use.copies for part in here) - 1

@@ -16,6 +16,7 @@ from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
 from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import counting
 from costmodel.questions.count import counted
+from costmodel.questions.traffic import traffic_of
 from tests.models.test_architectures import read, written
 
 SIZES = {"l": 16, "b": 1, "d": 12, "n": 3, "f": 20, "u": 31, "L": 3}
@@ -78,6 +79,17 @@ def test_nothing_runs_back_beyond_the_first_trained_part() -> None:
 def test_an_embedding_alone_needs_every_gradient_of_rows() -> None:
     found, plain = multiplied(trained("embedding")), multiplied(trained())
     assert found["head"] == plain["head"] / 2 and found["FFN"] == plain["FFN"] / 2
+
+
+def test_no_gradient_of_a_frozen_table_is_written() -> None:
+    """A backward pass reads E of a tied head, and W of a head with its own weights, once each."""
+    moved = []
+    for tied in (True, False):
+        plain = networks.model("decoder", head="vocabulary", tied=tied, sizes=SIZES)
+        net = network(replace(plain.described, trained=("layers.*.ffn",)))
+        traffic = net.answers("backward").of(traffic_of)
+        moved.append(traffic.compulsory.kinds["weights"].at({**net.sizes, **SIZES}))
+    assert moved[0] == moved[1]
 
 
 @pytest.mark.parametrize(
