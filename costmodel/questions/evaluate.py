@@ -89,8 +89,8 @@ def evaluate_all(
     held: Mapping[str, Values] = MappingProxyType({}),
 ) -> dict[str, Values]:
     """Name of an array -> its values, for every array of a form in a phase, from the given `arrays`
-    (name -> values). EquationError for a given array that is missing or misshapen. The arrays that
-    `held` names keep these values; their equations are not evaluated.
+    (name -> values), which the result holds too. EquationError for a given array that is missing or
+    misshapen. Arrays in `held` keep the values there; their equations are not evaluated.
 
     The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value.
     """

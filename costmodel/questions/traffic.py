@@ -67,12 +67,11 @@ ONCE = ("weights", "rows")
 
 @dataclass(frozen=True)
 class Elements(Symbolic):
-    """Kind -> the number of distinct entries moved, for one sequence."""
+    """Kind -> the number of distinct entries moved, for one sequence (`ONCE`: for all)."""
 
     kinds: Mapping[str, Exact] = field(default_factory=dict)
     rows: Mapping[Poly, Exact] = field(default_factory=dict)
-    """Of the kind "cache": the entries of one row of a head or token (`row_of`) -> the number of
-    entries in rows as wide."""
+    """Of "cache": width of a row of a head or token (`row_of`) -> entries in all rows as wide."""
 
     @classmethod
     def of(cls, kind: str, array: Array, number: Exact) -> Elements:
@@ -90,21 +89,23 @@ class Elements(Symbolic):
             return number.substitute(share.sizes) * (once if kind in ONCE else share.runs)
 
         rows: dict[Poly, Exact] = {}
-        for row, number in self.rows.items():
-            rows = _merged(rows, {row.substitute(share.sizes): times(number, "cache")})
+        for width, number in self.rows.items():
+            rows = _merged(rows, {width.substitute(share.sizes): times(number, "cache")})
         return Elements({kind: times(n, kind) for kind, n in self.kinds.items()}, rows)
 
     def in_bytes(self, types: Dtypes, sizes: Mapping[str, Poly]) -> Exact:
-        """The bytes of b sequences. Each row of the cache, as wide as `sizes` say, takes whole
-        blocks of a quantised type; weights are counted as if rows filled blocks."""
+        """The bytes of b sequences, a formula. A row of the cache takes whole blocks of a quantised
+        type, and an entry its share: 136/100 B in a row of 100 of q8_0. `sizes`: letter -> value,
+        for widths of rows alone. Weights are counted as if rows filled blocks. Unanswered: a
+        quantised row whose width is a sum of letters."""
         found = Exact()
         for kind, number in self.kinds.items():
             if kind != "cache":
                 times = ONE if kind in ONCE else BATCH
                 found = found + number * (times * types.bytes_of(kind))
-        for row, number in self.rows.items():
-            each = types.bytes_in_rows("cache", row.substitute(sizes))
-            found = found + number * (BATCH * each)
+        for width, number in self.rows.items():
+            entry_bytes = types.bytes_in_rows("cache", width.substitute(sizes))
+            found = found + number * (BATCH * entry_bytes)
         return found
 
     @property

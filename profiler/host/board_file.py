@@ -109,7 +109,7 @@ class Figure:
 
 
 def chained_additions(place: torch.device, timing: Callable[..., Measured]) -> Measured:
-    """The time of `CHAIN` additions of one entry, one after another, on a GPU replayed as a CUDA
+    """The seconds of `CHAIN` additions of one entry, one after another, on a GPU replayed as a CUDA
     graph, by the meter `timing` (such as a `Within`, which keeps to a budget of time); Unavailable
     if other work or the host held them up."""
     start = torch.zeros(1, device=place)
@@ -148,12 +148,11 @@ def cache_held(place: torch.device, timing: Callable[..., Measured]) -> Figure |
 def measured(
     place: torch.device, timing: Callable[..., Measured]
 ) -> tuple[list[Figure], dict[str, str]]:
-    """Measure the rates of a device: (figures of a board's file, figure -> the reason why it could
-    not be measured).
-
-    Args:
-        timing: the meter of the calls.
-    """
+    """Measure the rates of a device (`place`): (figures, figure -> the reason why it could not be
+    measured). A figure is a number of a board's file; `costmodel.prediction.boards.UNITS` says unit
+    and meaning: `kernel_time` in seconds, `memory_bandwidth` in bytes per second, ... The meter
+    `timing`, a `Within`, gives the fastest sample of a call; of several calls for one figure, such
+    as `copy`, `read` and `write`, the highest rate is the figure."""
     figures, missing = [], {}
     chain = chained_additions(place, timing)
     if isinstance(chain, Unavailable):
@@ -173,7 +172,7 @@ def measured(
         **moving(place, timing),
         **ordinary(place, {dtype: DTYPES[dtype] for dtype in TYPES}, timing),
     }
-    found: dict[str, list[tuple[str, Measured]]] = {
+    timed: dict[str, list[tuple[str, Measured]]] = {
         figure: [(name, rates[name]) for name in names]
         for figure, names in {
             "memory_bandwidth": (COPY, READ, WRITE),
@@ -188,10 +187,10 @@ def measured(
         product = product_ceiling(place, dtype, kind, timing)
         entrywise = elementwise_ceilings(place, dtype, kind, timing)
         multiply_add, exp = multiply_add_name(dtype), exp_name(dtype)
-        found[f"matrix.{dtype}"] = [(product_name(dtype), product)]
-        found[f"vector.{dtype}"] = [(multiply_add, entrywise[multiply_add])]
-        found.setdefault("special", []).append((exp, entrywise[exp]))
-    for figure, tried in found.items():
+        timed[f"matrix.{dtype}"] = [(product_name(dtype), product)]
+        timed[f"vector.{dtype}"] = [(multiply_add, entrywise[multiply_add])]
+        timed.setdefault("special", []).append((exp, entrywise[exp]))
+    for figure, tried in timed.items():
         sound = [(one.value, name, one) for name, one in tried if isinstance(one, Reading)]
         if not sound:
             missing[figure] = "; ".join(x.reason for _, x in tried if isinstance(x, Unavailable))
@@ -215,8 +214,8 @@ def _labels(reading: Reading) -> list[str]:
 
 
 def from_system(place: torch.device, host: Host) -> tuple[str, list[Figure]]:
-    """(name of a device, figures that torch or the operating system states: multiprocessors,
-    memory, clock, cache); unknown figures are left out."""
+    """(name of a device, figures that torch or the operating system states: multiprocessors, bytes
+    of memory and cache, clock in Hz); unknown figures are left out."""
     found: dict[str, tuple[float | None, str]] = {}
     if place.type == "cuda":
         about: Any = torch.cuda.get_device_properties(place)

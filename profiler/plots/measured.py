@@ -132,9 +132,9 @@ def _lines(
     notes: Mapping[str, dict[str, None]],
     without: dict[str, dict[str, None]],
 ) -> list[Line]:
-    """Make a panel's lines of a quantity, measured and derived; add the constants of the derived
-    ones and the reasons for hollow values to `notes`, and to `without` why there is no theory ->
-    the series without."""
+    """Make a panel's lines of a quantity: measured values, hollow where they do not show the work
+    (`cut` says why, as for a call bound by launches), and theory. Adds these reasons and theory's
+    constants (rates) to `notes`, and to `without[reason]` the series without theory."""
     found: list[Line] = []
     for series in group:
         values = series.values(quantity)

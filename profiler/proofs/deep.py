@@ -828,7 +828,7 @@ def _fault_in_float64(subject: Subject, draw: Draw, decoding: bool) -> str:
 
 
 def _answers(draw: Draw, gradient: Tensor, decoding: bool, case: ModuleCase) -> dict[str, Tensor]:
-    """The answers of the module of a draw (a way to call it) by name: its decoded rows if
+    """The answers of the module, called as a draw says, by name: its decoded rows if
     `decoding`, else its result and gradients. All tokens of a contiguous input are decoded, else,
     as a step sees no layout, at most eight."""
     if not decoding:
@@ -849,7 +849,7 @@ def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding
 def _rounded_apart(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[str, bool]:
-    """Call the module of a draw (a way to call it) in low precision and in float64. Returns
+    """Call the module as a draw says, in low precision and in float64. Returns
     (sentence, compared): the first answer in low precision (decoded rows if `decoding`, else result
     and gradients) that differs from float64 by more than rounding explains, "" if none does; and
     whether any answer was compared, that is, rounding explains only errors well below the
@@ -892,8 +892,8 @@ def _rounded_apart(
 
 
 def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
-    """Make the module of a draw (a way to call it) in float64, with its inputs, and with weights,
-    buffers and inputs copied from `low`, the module in low precision."""
+    """Build the module of a draw in float64, with weights, buffers and inputs copied from `low`,
+    the module in low precision; a buffer whose shape a call changed in `low` is not copied."""
     case = subject.built(draw)
     with torch.no_grad():
         for own, other in (

@@ -24,7 +24,7 @@ LAYOUTS = ("contiguous", "transposed", "every second channel", "part of a longer
 """The memory layouts of an input; `trial.laid` makes them."""
 
 SCALES = (1.0, 1.0, 1.0, 1e-3, 30.0, 1000.0)
-"""The factors by which an input is multiplied; 1 is drawn half of the time."""
+"""The factors by which the input x is multiplied; 1 is drawn half of the time."""
 
 VALUES = (
     "normal", "negative", "positive", "rectified", "with a row of zeros", "zeros", "of equal rows",

@@ -177,8 +177,8 @@ class Subject:
 
     def built(self, draw: Draw, dtype: torch.dtype = torch.float64) -> ModuleCase:
         """Build the module and its inputs in the type `dtype` as a draw says (sizes, mode, layout,
-        values), after the event that the draw puts before the call. Raises Refused: the class
-        refuses the sizes."""
+        values), and carry out the draw's event (`before`), such as a training step. Raises Refused:
+        the class refuses the sizes."""
         sizes = dict(draw.sizes) | {"b": draw.b}
         try:
             module = build(self.implementation, sizes, device="cpu", dtype=dtype, seed=1)
@@ -189,7 +189,7 @@ class Subject:
         x = valued(x, draw.values)
         if x.is_floating_point():
             x = x * draw.scale
-        # the input is named "" among the further inputs and contexts
+        # x is named "" among the further inputs and contexts, such as an encoder's rows
         given = {"": x} | {name: valued(value, draw.values) for name, value in beside.items()}
         beside = {name: laid(_cast(value, dtype), draw.layout) for name, value in given.items()}
         case = ModuleCase(self.mixer, draw.sizes, module, beside.pop(""), beside)
@@ -304,12 +304,12 @@ class Trial:
         return found
 
     def _expected(self, sample: int) -> SequenceArrays:
-        """Every array of the equations for one sequence, with gradients if these are compared."""
+        """Every array of the equations for one sequence, given or computed (`_evaluated`)."""
         return self._evaluated(self.arrays[sample], sample)
 
     def _evaluated(self, arrays: SequenceArrays, sample: int) -> SequenceArrays:
-        """A dict: name -> values of every array that the equations compute from `arrays`; with the
-        gradients of sequence `sample` from `gradient`, if these are compared with equations."""
+        """A dict: name -> values of the given `arrays` and of those computed from them: in a
+        forward pass and, if `training`, a backward pass from sequence `sample` of `gradient`."""
         form, sizes = self.subject.implementation.form, self.draw.sizes
         if self.training is None:
             return evaluate_all(self.subject.mixer, arrays, sizes, form, self.subject.convention)

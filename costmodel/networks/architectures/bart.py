@@ -31,7 +31,7 @@ NUMBERS = """
     bad_words_ids repetition_penalty temperature top_k top_p do_blenderbot_90_layernorm
     extra_layer_norm layernorm_variant unk_token_id
 """
-"""Fields on generation, on the start of weights, and on what random numbers leave out."""
+"""Fields that change no count here: on generation, initial weights, dropout, dropped layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +67,9 @@ class Bart:
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def read(self, c: Configuration) -> Description:
-        """Describe the network that a configuration describes, by the class that it names, or else
-        by ForCausalLM: the decoder with a head; encoder, decoder and head; or these without a
-        head."""
+        """Describe the network of the class that a configuration names, by default ForCausalLM: a
+        decoder with a head. Model is encoder and decoder; `scored` these with head, loss and the
+        remark `CONSTANT`. ModelError: another class, or a field with a value that is not read."""
         c.with_class().require(self.fixed)
         c.fields_read.update((*NUMBERS.split(), *self.numbers.split()))
         whole = (self.scored, "Model") if self.scored else ()
