@@ -325,8 +325,8 @@ SPARE = "pqrsuvwzefg"
 def plain_region(cotangent: Cotangent) -> Constraints:
     """The region of the entries that a cotangent contributes to, in the axes (#0, #1) of the
     array."""
-    around = entries(cotangent.array, cotangent.layout) | cotangent.where
-    found = region(cotangent.array, cotangent.positions, around, cotangent.axes)
+    known = entries(cotangent.array, cotangent.layout) | cotangent.where
+    found = region(cotangent.array, cotangent.positions, known, cotangent.axes)
     assert found is not None  # a cotangent contributes to some entry
     return found
 
@@ -445,19 +445,19 @@ def _fused_rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
 
 
 def _fused_terms(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """The sum over rows 1..n of a reader: `rest`, the sum over rows 2..n, and `first`, the term of
-    row 1. None if the two differ in anything else, or if the longer range may lack row 1."""
+    """One sum over rows m-1..n of an equation that reads the array: `rest`, its sum over m..n, and
+    `first`, its term of row m-1. None if they differ otherwise, or if n >= m-1 is not proven."""
     if rest.where != first.where:
         return None
-    around = entries(first.array, first.layout) | first.where
-    around = around.union(*(index.constraints for index in first.over))
+    known = entries(first.array, first.layout) | first.where
+    known = known.union(*(index.constraints for index in first.over))
     for index in rest.over:
         if len(index.lower) != 1:
             continue
         at = {index.atom: index.lower[0] - 1}
         others = tuple(i for i in rest.over if i is not index)
         same = substitute(rest.value, at) == first.value and substitute(others, at) == first.over
-        if same and _reaches(index, around):
+        if same and _reaches(index, known):
             wider = Index(index.name, (index.lower[0] - 1,), index.upper)
             return replace(rest, over=tuple(wider if i is index else i for i in rest.over))
     return None

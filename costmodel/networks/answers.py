@@ -597,17 +597,17 @@ class NetworkAnswers(Answers):
         return max(self._length_at(figure, case, path) for path in self._paths())
 
     def _length_at(self, figure: Figure, case: Case, path: Path) -> int:
-        """The length of a path in dependent operations at the sizes of `case`, an int. The sum of
-        its length within each part, 1 for each sum of gradients (whose parts, `made` without
-        equations, are left out), and for each group of parallel branches the longest branch, as
-        often as the group runs."""
+        """The length of a path in dependent operations at the sizes of `case`: the sum of its
+        lengths within parts (`figure`, a span or path length), of 1 for each sum of gradients (a
+        part that has `made` in place of equations, and is not asked), and for each group of
+        parallel branches of the longest branch, as often as the group runs."""
         alone, beside, sums = _alone_beside_and_sums(path)
         own = (part.length_at(figure, case, alone) for part in self.parts if part.made is None)
-        found = sum(own) + sums.at(case.sizes)
-        for one, times in beside:
-            ways = (self._length_at(figure, case, way) for way in one.in_order)
-            found += max(ways) * times.at(case.sizes)
-        return found
+        length = sum(own) + sums.at(case.sizes)
+        for group, times in beside:
+            branches = (self._length_at(figure, case, branch) for branch in group.in_order)
+            length += max(branches) * times.at(case.sizes)
+        return length
 
     def _without_arrays_between(self, share: Share[Traffic]) -> Share[Traffic]:
         """A copy of a part's traffic (bytes to be moved, by kind) without the arrays between parts,

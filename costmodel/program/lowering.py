@@ -458,13 +458,13 @@ def _over_own_rows(
 def _zero_state(system: System, *, unread: bool = False) -> System:
     """The system without the equations for row 1 of every recurrence, and with those for later rows
     starting at row 1: of S[1] = x[1] and S[i] = g[i]*S[i-1] + x[i], the second, from i = 1. There
-    it reads row 0, which lies outside the array and is zero. An array that the recurrence reads at
-    the row that it writes, such as the gate g, gets the entries of row 1 that the array lacks.
-    `unread`: the recurrence, which reads none of these entries, keeps its equations."""
+    it reads row 0, zeros outside the array (`System.beyond`). An array without row 1 that the
+    recurrence reads at the row that it writes, such as the gate g, gets row 1. With `unread`, the
+    recurrence keeps its equations: g[1] is computed, as by a module, and S[1] reads no gate."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
 
     def so_far() -> System:
-        """The system with the equations of `started` in place of the given ones."""
+        """The system with `started[e]` in place of each equation e, without e where it is None."""
         kept = (started[equation] for equation in system.equations)
         return replace(system, equations=tuple(filter(None, kept)), beyond=True)
 

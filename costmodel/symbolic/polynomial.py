@@ -427,9 +427,9 @@ class Poly(Written):
 
 @lru_cache(maxsize=200_000)
 def _substituted(poly: Poly, items: tuple[tuple[str, Poly], ...]) -> Poly:
-    """The polynomial with values substituted for atoms (`items`: pairs of atom and value), cached.
-    Each monomial becomes the product of the values of its replaced atoms and of the atoms that
-    stay."""
+    """The polynomial with values substituted for atoms, all at once (`items`: pairs of atom and
+    value), cached. Each monomial becomes the product of the values of its replaced atoms and of the
+    atoms that stay. An atom may be a function (`Fn`), in whose arguments atoms are replaced."""
     values = dict(items)
     terms: dict[Monomial, Number] = {}
     for monomial, number in poly.terms.items():

@@ -466,11 +466,11 @@ def latency_reading(
     later comparison of the rounds needs.
 
     Args:
-        identity: names the comparison to which the rounds belong; `method` says how it was made.
+        visitor: timed the candidate; `identity`: the comparison's id; `method`: how it times.
         launches: the number of operations that a call launches; None if it was not counted.
     """
     values = rounds.values[name]
-    # a candidate that fails in a round is in the order of this round, but has no value
+    # a candidate that fails is in the order of that round, without a value, and in no later one
     places = [order.index(name) for order in rounds.orders if name in order]
     timer, log = visitor.setting.timer, visitor.log
     details: dict[str, Any] = latency_summary(values) | timer.facts(len(values)) | log.details() | {
@@ -481,14 +481,14 @@ def latency_reading(
         "candidate": name,
         "order_seed": rounds.seed,
         "places": places[: len(values)],
-        "block": visitor.block,
+        "block": visitor.block,  # calls in a timed region
         "timer": timer.name,
-        "cache": "hot",
+        "cache": "hot",  # not flushed before a call
         "labels": log.labels,
     }  # fmt: skip
     median = statistics.median(values)
     if launches is not None and isinstance(timer, CudaTimer):
-        label = launching_label(median, details["enqueue_s"], launches)
+        label = launching_label(median, details["enqueue_s"], launches)  # from `timer.facts`
         details |= {"launch_bound": True} if label == LAUNCH_BOUND else {}
         details["labels"] = [*log.labels, *filter(None, [label])]
     return Reading("latency", median, "s", tuple(values), details)

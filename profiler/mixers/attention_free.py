@@ -192,10 +192,10 @@ class CausalLocal(Local, Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """Make the state before the first token: room for the last w-1 rows of P = exp(K) V and E_K
-        = exp(K), and for their sums S_N and S_D over all tokens; `prepared` holds exp(u) - 1, the
-        weights of nearby positions."""
-        self._rows(batch, length, 1)  # refuses a length beyond the weights
+        """Make the state before the first token: zeros for the last w-1 rows of P = exp(K) V and
+        E_K = exp(K), (batch, w-1, d), and for S_N and S_D, their sums over all tokens, (batch, 1,
+        d); `prepared`, (l, w): weights exp(u) of nearby positions less 1, their weight in a sum."""
+        self._rows(batch, length, 1)  # refuses a length beyond the l rows of weights
         rows = {"P": self.w - 1, "E_K": self.w - 1, "S_N": 1, "S_D": 1}
         held = {name: self.like.new_zeros(batch, room, self.d) for name, room in rows.items()}
         state = PreparedState(held, sliding=True)

@@ -42,24 +42,24 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kept: Tensor, added: Tensor, dim: int) -> Tensor:
         """The rows of the scan; decays and, for their gradient, rows are saved."""
-        found = _rounds(kept, added, dim)
+        rows = _rounds(kept, added, dim)
         ctx.dim = dim
-        ctx.save_for_backward(kept, *([found] if ctx.needs_input_grad[0] else []))
-        return found
+        ctx.save_for_backward(kept, *([rows] if ctx.needs_input_grad[0] else []))
+        return rows
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
-        """The gradients of `kept` and `added`. That of added_i, for the gradient d_i of row i, is
-        g_i = d_i + kept_(i+1) g_(i+1), a scan from the last row back; that of kept_i is
-        g_i S_(i-1), and 0 for the first row."""
-        (kept, *found), (gradient,), dim = ctx.saved_tensors, gradients, ctx.dim
+        """The gradients of `kept` (None if not asked for) and of `added`, from d_i, the gradient of
+        row S_i = kept_i S_(i-1) + added_i. That of added_i is g_i = d_i + kept_(i+1) g_(i+1), a
+        scan from the last row back; that of kept_i is g_i S_(i-1), and 0 for the first row."""
+        (kept, *rows), (gradient,), dim = ctx.saved_tensors, gradients, ctx.dim
         later = (dim, 1, kept.shape[dim] - 1)
         first = kept.narrow(dim, 0, 1)
-        # kept_(i+1) in row i; after the last row there is none, and any number serves
+        # kept_(i+1) in row i; behind the last row any number, as a scan's first decay has no effect
         after = torch.cat((kept.narrow(*later), torch.ones_like(first)), dim)
         back = _rounds(after.flip(dim), gradient.flip(dim), dim).flip(dim)
-        if not found:
+        if not rows:
             return None, back, None
-        before = found[0].narrow(dim, 0, kept.shape[dim] - 1)
+        before = rows[0].narrow(dim, 0, kept.shape[dim] - 1)
         of_kept = (back.narrow(*later) * before).sum_to_size(kept.narrow(*later).shape)
         return torch.cat((torch.zeros_like(first), of_kept), dim), back, None

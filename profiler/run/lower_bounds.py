@@ -66,10 +66,10 @@ class LowerBound:
 def lower_bounds(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> Mapping[str, LowerBound]:
-    """A dict: name of a reading -> its floor (lower bound), for the known floors; {} if the
-    equations cannot say what the call moves or leaves.
+    """A dict: name of a reading, such as "latency" -> its floor (lower bound), if known; {} if no
+    formula is derived for the bytes that the call moves, or for those of its results.
 
-    `form`: the form of the equations; by default the record's.
+    `form`: the form of the equations; by default that of `measurement`.
     """
     chosen = form or measurement.form
     try:
@@ -78,7 +78,7 @@ def lower_bounds(
             | time_floors(measurement, mixer, chosen)
             | byte_floors(measurement, mixer, chosen)
         )
-    except (Unanswered, Unsupported):  # the equations do not say what moves, or what is left
+    except (Unanswered, Unsupported):  # no formula for the bytes moved, or for the results
         return {}
 
 

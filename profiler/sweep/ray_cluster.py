@@ -48,15 +48,15 @@ class Cluster:
     def actors(
         self, limits: LatencyLimits | None, measure: str = MEASURE
     ) -> Mapping[str, Callable[[], Worker]]:
-        """A dict: name -> a function that starts an actor (a process of the cluster): for every
-        GPU, or every node with all its CPUs. `measure` is the "module:function" by which an actor
-        measures a request. Raises MeasureError: no node has such a device."""
+        """A dict: name -> a function that starts an actor (a process of the cluster): for every GPU
+        or, by `kind`, for all CPUs of every node. `measure` is the "module:function" that measures
+        a request, within `limits` (None: the defaults). MeasureError: no node has such a device."""
         asked = setup(self.kind, limits, measure)
         found: dict[str, Callable[[], Worker]] = {}
         for node in self.ray.nodes():
-            for place, resources in enumerate(needs(node, self.kind)):
+            for number, resources in enumerate(needs(node, self.kind)):
                 options = resources | {"scheduling_strategy": on_node(node["NodeID"])}
-                name = f"node {node['NodeID'][:8]} {self.kind} {place}"
+                name = f"node {node['NodeID'][:8]} {self.kind} {number}"
                 found[name] = partial(Actor, self.ray, options, asked)
         if not found:
             raise MeasureError(f"no node of the Ray cluster has a {RESOURCES[self.kind]}")

@@ -131,9 +131,9 @@ class CutModules:
 
     def cut(self, made: Any, kept: Sequence[int]) -> Any:
         """Remove blocks of the module in a factory's result, in place, until stack k has `kept[k]`
-        blocks, and return the result. Of two stacks in one list, other numbers may remain, since
-        `start` and `behind` count blocks of the uncut module; where a number then comes out wrong,
-        the runs of the whole module differ, and it is traced as any other."""
+        blocks, and return the result. The earlier of two stacks in one list may keep more: of 10 A
+        and 10 B cut to 4 each, all A stay, as `behind` of A counts the 10 B of the uncut module. If
+        numbers then differ from runs of the whole module, it is traced as one without stacks."""
         # the last stack first, so that the start of an earlier stack in the list stays valid
         for stack, number in reversed(list(zip(self.stacks, kept, strict=True))):
             blocks: Any = module_of(made).get_submodule(stack.name)

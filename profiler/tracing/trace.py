@@ -425,10 +425,10 @@ class FormulaSearch:
         """Put the trace together: the record of the formulas, with its notes.
 
         Args:
-            base, least: the first sizes, and the least sizes from which formulas hold.
+            base, least: the first sizes; of each letter, the least size from which formulas hold.
             quantities: the formulas, or their failures.
             proven: the points at which formulas were tested.
-            followed: computes the arithmetic on zeros that pad gradients, when first asked for.
+            followed: when first asked, counts operations on zeros that pad gradients (of slices).
         """
         samples, first = self.samples, self.samples.at(base)
         sizes = samples.variables.sizes(samples.named(base))

@@ -159,7 +159,7 @@ class EnergyLimits:
     warm_rise_C: float = 1.0  # a rise in `warm_s` seconds below which the board is warm
     idle_discard_s: float = 1.0
     idle_s: float = 3.0
-    temperature_C: float = 3.0  # largest range of the temperatures at which trials start
+    temperature_C: float = 3.0  # largest range of temperatures at trial starts, around warm-up's
     cooldown_s: float = 60.0  # longest wait for the board to cool, all trials together
     patience_s: float = 2.0  # longest wait for the counter to move
     poll_s: float = 0.001
@@ -174,8 +174,8 @@ class EnergyLimits:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        """Check the limits; ValueError for fewer than 2 trials, a time of 0 s, or a confidence
-        outside (0, 1)."""
+        """Check the limits; ValueError for fewer than 2 trials, one of the `times` below that is
+        not above 0 s, or a confidence outside (0, 1)."""
         if self.trials < 2:
             raise ValueError(f"expected 2 trials or more, for their spread; got {self.trials}")
         times = ("window_s", "min_window_s", "settle_s", "warm_s", "idle_s", "poll_s")

@@ -194,7 +194,7 @@ class Campaign:
         return Trial(name, window, start_C, end_C, slowed)
 
     def cool_down(self) -> None:
-        """Pause while the device is hotter than after warm-up (`reference_C`), for up to
+        """Pause while the device is more than `temperature_C` / 2 above `reference_C`, for at most
         `cooldown_s` seconds over the whole measurement; nothing if the temperature is unknown."""
         if self.reference_C is None:
             return
@@ -204,9 +204,9 @@ class Campaign:
             self.cooled_s += 1.0
 
     def warm_again(self, running: Running) -> None:
-        """Keep the load running while the device is colder than after warm-up (`reference_C`) and
-        the load heats it, for at most `warm_cap_s` seconds; nothing if the temperature is
-        unknown."""
+        """Keep the load running while the device is more than `temperature_C` / 2 below
+        `reference_C` (after warm-up) and the load heats it, for at most `warm_cap_s` seconds;
+        nothing if the temperature is unknown."""
         if self.reference_C is None:
             return
         least, limits = self.reference_C - self.limits.temperature_C / 2, self.limits
