@@ -56,7 +56,9 @@ def cost_of(
     for name in ("latency_graph", "energy"):
         if name in readings:
             cost[f"{name}_labels"] = list(readings[name].labels)
-    compulsory = theory.moved["compulsory"]
+    compulsory = theory.moved.get("compulsory")
+    if compulsory is None:
+        why["compulsory_bytes"] = why["bytes_per_s"] = theory.unmoved
     verdict = why.get("latency_s") or "; ".join(theory.below.values())
     # a call that waits for launches varies with them: the launches are the reason
     verdict = verdict or disturbance(measurement)
@@ -66,7 +68,8 @@ def cost_of(
     if verdict:
         return with_floor(cost, why | dict.fromkeys(("5", *RATES), verdict), limits)
     cost["operations_per_s"] = executed / cost["latency_s"]
-    cost["bytes_per_s"] = compulsory / cost["latency_s"]
+    if compulsory is not None:
+        cost["bytes_per_s"] = compulsory / cost["latency_s"]
     if cost["energy_J"] is None:
         why["J_per_operation"] = why["energy_J"]
     elif not executed:

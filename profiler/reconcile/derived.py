@@ -85,7 +85,10 @@ class Derived:
     peers: Mapping[str, Prediction]
     moved: Mapping[str, int]
     """Bytes moved: `compulsory`, if every input is read and every result written once, and
-    `unfused`, if every equation reads its operands from memory and writes its result to memory."""
+    `unfused`, if every equation reads its operands from memory and writes its result to memory; {}
+    if they are unknown."""
+    unmoved: str
+    """Why the bytes moved are unknown; "" if they are known."""
     held: Mapping[str, Held]
     """`activations`: what is kept for the backward pass; `peak`: the largest live set."""
     below: Mapping[str, str]
@@ -97,8 +100,7 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
     other counters should print, bytes moved and held, and readings below their lower bounds.
 
     Raises:
-        Unanswered, Unsupported: the equations do not say how many operations the call executes, or
-            how many bytes it moves.
+        Unanswered, Unsupported: the equations do not say how many operations the call executes.
     """
     printed = measurement.counts.get("peers", {})
     executed = _executed(
@@ -121,6 +123,8 @@ def _of_call(executed: Executed, measured: tuple[tuple[str, int], ...], dtype: s
     every = dict(measured)
     sizes = {k: v for k, v in measured if k in wanted}
     first, second, causes = recounts(executed, sizes)
+    moved = executed.moved
+    known = {} if isinstance(moved, str) else moved
     return Derived(
         executed.does.form,
         executed.phase,
@@ -129,7 +133,8 @@ def _of_call(executed: Executed, measured: tuple[tuple[str, int], ...], dtype: s
         second,
         causes,
         predictions(executed, sizes, sum(second.values())),
-        {name: element_bytes(dtype) * number.at(every) for name, number in executed.moved.items()},
+        {name: element_bytes(dtype) * number.at(every) for name, number in known.items()},
+        moved if isinstance(moved, str) else "",
         bytes_held(executed, dtype, every),
         {},
     )
@@ -197,9 +202,13 @@ class Executed:
         return {name: Contracted.of(part) for name, part in found.items()}
 
     @cached_property
-    def moved(self) -> Mapping[str, Exact]:
-        """`compulsory` and `unfused` -> the entries moved for b sequences."""
-        found = answers_about(self.mixer, self.does.form, self.phase).of(traffic_of)
+    def moved(self) -> Mapping[str, Exact] | str:
+        """`compulsory` and `unfused` -> the entries moved for b sequences; or why they are
+        unknown."""
+        try:
+            found = answers_about(self.mixer, self.does.form, self.phase).of(traffic_of)
+        except (Unsupported, Unanswered) as error:
+            return str(error)
         return {"compulsory": found.compulsory.exact, "unfused": found.unfused.exact}
 
     @cached_property

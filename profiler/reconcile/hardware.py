@@ -122,12 +122,13 @@ def whole_tiles(counters: Mapping[str, Any]) -> Cause:
 def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, MovedMemory]:
     """The bytes that one call moves in device memory, by the equations and by the hardware
     counters, with the causes of the difference: under `dram_cold` with empty caches, under
-    `dram_in_sequence` after a call before. {} if no counters were read.
+    `dram_in_sequence` after a call before. {} if no counters were read or `least` is unknown.
 
     `least`: the derived bytes: `compulsory` (inputs and weights read once, outputs written once)
-    and `unfused` (each equation reads its operands from memory and writes its result).
+    and `unfused` (each equation reads its operands from memory and writes its result); {} if
+    unknown.
     """
-    if "hardware" not in measurement.counts:
+    if "hardware" not in measurement.counts or not least:
         return {}
     found: dict[str, MovedMemory] = {}
     for caches, name in MOVED.items():

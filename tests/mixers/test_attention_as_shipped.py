@@ -126,6 +126,15 @@ def test_a_training_step_in_which_r_channels_turn_in_pairs_is_explained() -> Non
     held.everything_is_explained("self-attention+rotary-pairs+partial-rotary", sizes, "explicit")
 
 
+def test_bytes_without_a_formula_leave_the_operations_explained() -> None:
+    """The values of a table decide which of T5's learned numbers are read."""
+    sizes = {"l": 5, "d": 6, "n": 2, "B": 4, "b": 2}
+    (found,) = held.reconciled("self-attention+relative-bias", sizes, "training", "explicit")
+    assert found.explained and found.rungs["5"] is not None
+    assert found.rungs["5"]["compulsory_bytes"] is None
+    assert "the traffic has no formula" in found.reasons["compulsory_bytes"]
+
+
 @pytest.mark.parametrize("letter", ["d", "n", "r"])
 def test_the_sizes_at_which_r_channels_turn_are_those_that_a_scan_finds(letter: str) -> None:
     mixer, sizes = cm.mixer("self-attention+partial-rotary"), {"l": 5, "d": 24, "n": 2, "r": 8}
