@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -66,20 +67,18 @@ class LowerBound:
 def lower_bounds(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> Mapping[str, LowerBound]:
-    """A dict: name of a reading, such as "latency" -> its floor (lower bound), if known; {} if no
-    formula is derived for the bytes that the call moves, or for those of its results.
+    """A dict: name of a reading, such as "latency" -> its floor (lower bound). Without a formula for
+    the bytes that the call moves, the floors by these bytes are left out; without one for the bytes
+    of its results, the floor of the memory.
 
     `form`: the form of the equations; by default that of `measurement`.
     """
     chosen = form or measurement.form
-    try:
-        return (
-            memory_floor(measurement, mixer, chosen)
-            | time_floors(measurement, mixer, chosen)
-            | byte_floors(measurement, mixer, chosen)
-        )
-    except (Unanswered, Unsupported):  # no formula for the bytes moved, or for the results
-        return {}
+    found: dict[str, LowerBound] = {}
+    for floors in (memory_floor, time_floors, byte_floors):
+        with suppress(Unanswered, Unsupported):
+            found |= floors(measurement, mixer, chosen)
+    return found
 
 
 def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:

@@ -57,6 +57,18 @@ def test_memory_holds_what_the_call_leaves(
     assert ("peak_memory" in readings_below(found, ME)) == flags
 
 
+def test_the_memory_has_a_floor_where_moved_bytes_have_no_formula() -> None:
+    """The values of a table decide which of T5's learned numbers are read."""
+    mixer, sizes = (
+        cm.mixer("self-attention+relative-bias"),
+        {"b": 2, "l": 5, "d": 6, "n": 2, "B": 4},
+    )
+    found = recorded(mixer.name, "explicit", sizes, device="cuda", form="direct", environment=BOARD)
+    assert {name: floor.value for name, floor in lower_bounds(found, mixer).items()} == {
+        "peak_memory": 2 * 5 * 6 * 4
+    }
+
+
 def test_half_precision_needs_half_the_bytes() -> None:
     assert lower_bounds(record(dtype="bf16"), ME)["peak_memory"].value == X // 2
 
