@@ -67,9 +67,9 @@ class LowerBound:
 def lower_bounds(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> Mapping[str, LowerBound]:
-    """A dict: name of a reading, such as "latency" -> its floor (lower bound). Without a formula for
-    the bytes that the call moves, the floors by these bytes are left out; without one for the bytes
-    of its results, the floor of the memory.
+    """A dict: name of a reading, such as "latency" -> its floor (lower bound). Without a formula
+    for the bytes that the call moves, the floors by these bytes are left out; without one for the
+    bytes of its results, the floor of the memory.
 
     `form`: the form of the equations; by default that of `measurement`.
     """
