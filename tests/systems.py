@@ -3,9 +3,10 @@
 A system has one to four steps and ends in y[i,b]. Steps write rows S[i,b], pair scores Z[i,k] with
 or without a softmax, heads on a flattened axis, tables computed from weights alone, two-part
 arrays, a first row apart from the rest, recurrences of many kinds, a context read by a contraction
-or by attention, and gathers; ranges are causal, windowed, whole, ahead or around, or may be empty:
-strictly before the row, lagged behind it, or before its window. Some are unions of ranges, where a
-test asks for them.
+or by attention, gathers, and rows, channels or weights at a stride; ranges are causal, windowed,
+whole, ahead or around, or may be empty: strictly before the row, lagged behind it, before its
+window, or the part of its window on one side of a row or a distance. Some are unions of ranges,
+where a test asks for them.
 Values stay small: exponentials are taken of bounded numbers and divisors are positive.
 """
 
@@ -42,6 +43,7 @@ from costmodel.language.nodes import (
     Div,
     Flat,
     Gather,
+    Maximum,
     Mul,
     Node,
     Position,
@@ -55,9 +57,9 @@ T = TypeVar("T")
 PAST = ("causal", "window")
 FULL = (*PAST, "whole", "ahead", "around")
 """Ranges that hold a term at every row."""
-BEFORE = ("before", "lagged", "past")
-"""Ranges that hold none at the first rows."""
-RANGES = (*FULL, *BEFORE)
+BEFORE = ("before", "lagged", "past", "from", "up to", "between")
+"""Causal ranges that hold none at some rows."""
+RANGES = (*FULL, *BEFORE, "inside")
 UNIONS_PAST = ("sinks", "own", "apart")
 UNIONS = (*UNIONS_PAST, "ends", "beside")
 """Unions of ranges."""
@@ -138,22 +140,41 @@ class _Writer:
         """The rows that a row sees."""
         if kind in UNIONS:
             return self.form.index(f"{name}_{kind}_{outer.name}", self.seen_apart(kind, outer))
-        low, up = {
-            "causal": (1, outer),
-            "window": (max_(1, outer - self.w + 1), outer),
-            "whole": (1, self.l),
-            "ahead": (outer, min_(self.l, outer + self.w - 1)),
-            "around": (max_(1, outer - self.w + 1), min_(self.l, outer + self.w - 1)),
-            "before": (1, outer - 1),
-            "lagged": (max_(1, outer - self.w), outer - 1),
-            "past": (1, outer - self.w),
-        }[kind]
-        return self.index(f"{name}_{kind}_{outer.name}", low, up)
+        ends: dict[str, Callable[[], tuple[object, object]]] = {
+            "causal": lambda: (1, outer),
+            "window": lambda: (max_(1, outer - self.w + 1), outer),
+            "whole": lambda: (1, self.l),
+            "ahead": lambda: (outer, min_(self.l, outer + self.w - 1)),
+            "around": lambda: (max_(1, outer - self.w + 1), min_(self.l, outer + self.w - 1)),
+            "before": lambda: (1, outer - 1),
+            "lagged": lambda: (max_(1, outer - self.w), outer - 1),
+            "past": lambda: (1, outer - self.w),
+            "from": lambda: (max_(self.s, outer - self.w + 1), outer),
+            "up to": lambda: (max_(1, outer - self.w + 1), min_(self.s, outer)),
+            "between": lambda: (max_(1, outer - self.w + 1), outer - self.r),
+            "inside": lambda: (
+                max_(self.s, outer - self.w + 1),
+                min_(self.l - self.s + 1, outer + self.w - 1),
+            ),
+        }
+        return self.index(f"{name}_{kind.replace(' ', '_')}_{outer.name}", *ends[kind]())
+
+    @property
+    def s(self) -> Poly:
+        """A number of rows."""
+        return self.mixer.sizes("s")[0]
+
+    @property
+    def r(self) -> Poly:
+        """A number of rows or weights, at most w."""
+        (r,) = self.mixer.sizes("r")
+        self.mixer.at_most(r, self.w)
+        return r
 
     def seen_apart(self, kind: str, outer: Index) -> Ranges:
         """Rows that a row sees at several places: the first s and the last w, itself and those
         before its window, two of its past, the first and the last, those on both sides of it."""
-        (s,) = self.mixer.sizes("s")
+        s = self.s
         first, window = min_(s, outer), max_(s + 1, outer - self.w + 1)
         return {
             "sinks": lambda: union((1, first), (window, outer)),
@@ -170,13 +191,14 @@ class _Writer:
         extents = [self.d for _ in positions]
         if kind in ("whole", "ends"):
             return self.parameter(self.l, *extents)[(inner, *positions)]
-        if kind == "around":
+        if kind in ("around", "inside"):
             return self.parameter(2 * self.w - 1, *extents)[(inner - outer + self.w, *positions)]
         if kind == "beside":
             return self.parameter(2 * self.w + 1, *extents)[
                 (inner - outer + self.w + 1, *positions)
             ]
-        extent = self.w if kind in ("window", "ahead", "lagged") else self.l
+        windows = ("window", "ahead", "lagged", "from", "up to", "between")
+        extent = self.w if kind in windows else self.l
         distance = inner - outer + 1 if kind == "ahead" else outer - inner + 1
         distance = outer - inner if kind == "lagged" else distance
         return self.parameter(extent, *extents)[(distance, *positions)]
@@ -267,8 +289,9 @@ class _Writer:
             self.table,
             self.parts,
             self.first_and_rest,
+            self.strided,
         )
-        grown = (self.loop, self.loop, self.given) if self.grown else ()
+        grown = (self.loop, self.loop, self.given, self.blocks) if self.grown else ()
         self.choose(*ways, *grown)()
 
     def write_rows(self) -> None:
@@ -356,6 +379,129 @@ class _Writer:
             rows[rest, self.b] = sum_(source[j, self.b], over=j)
         self.rows.append(rows)
         self.unread.append(lambda: rows[self.i, self.b])
+
+    def strided(self) -> None:
+        """An index that stands alone in a position with a factor."""
+        self.choose(self.spread, self.interleaved, self.halves, self.pooled, self.channels)()
+
+    def spread(self) -> None:
+        """U[2*i + 1, b]: rows with free entries between them."""
+        factor, shift = self.choose(Poly.of(2), Poly.of(3), self.w), self.choose("", "on", "first")
+        wide = self.form.array(self.name("U"), factor * self.l + int(shift == "on"), self.d)
+
+        def place(row: Index) -> Poly:
+            """factor*row, one more, or the first of `factor` rows."""
+            last = factor * row.as_poly()
+            return {"": last, "on": last + 1, "first": last - factor + 1}[shift]
+
+        wide[place(self.i), self.b] = self.value()
+        if self.choose(True, False):
+            self.unread.append(lambda: wide[place(self.i), self.b])
+            return
+        kind = self.choose(*self.ranges)
+
+        def read() -> Node:
+            j = self.seen(kind, self.i, "j")
+            return sum_(wide[place(j), self.b] * self.lag(kind, self.i, j), over=j)
+
+        self.unread.append(read)
+
+    def interleaved(self) -> None:
+        """U[2*i - 1, b] and U[2*i, b], read side by side or all up to the row's."""
+        wide = self.form.array(self.name("U"), 2 * self.l, self.d)
+        wide[2 * self.i - 1, self.b] = self.value()
+        wide[2 * self.i, self.b] = self.term()
+        if self.choose(True, False):
+            self.unread.append(lambda: wide[2 * self.i - 1, self.b] * wide[2 * self.i, self.b])
+            return
+
+        def read() -> Node:
+            j = self.index(f"j_twice_{self.i.name}", 1, 2 * self.i)
+            return sum_(wide[j, self.b], over=j)
+
+        self.unread.append(read)
+
+    def halves(self) -> None:
+        """Odd rows and even ones, the latter of which may read the odd row before."""
+        odd, even = self.index("i_odd", 1, (self.l + 1) // 2), self.index("i_even", 1, self.l // 2)
+        rows, b = self.form.array(self.name("S"), self.l, self.d), self.b
+        rows[2 * odd - 1, b] = self.at_stride(2 * odd - 1, "odd")
+        value = self.at_stride(2 * even, "even")
+        before = self.row() if self.choose(True, False) else rows
+        rows[2 * even, b] = value + before[2 * even - 1, b]
+        self.rows.append(rows)
+        self.unread.append(lambda: rows[self.i, self.b])
+
+    def at_stride(self, row: Poly, name: str) -> Node:
+        """A value at a row that is twice an index."""
+        source, way = self.row(), self.choose("entry", "product", "causal", "linear")
+        if way == "causal":
+            j = self.index(f"j_{name}", 1, row)
+            return sum_(source[j, self.b], over=j)
+        if way == "linear":
+            weights = self.parameter(self.d, self.d)
+            return sum_(source[row, self.a] * weights[self.a, self.b], over=self.a)
+        return (
+            source[row, self.b] * self.row()[row, self.b]
+            if way == "product"
+            else source[row, self.b]
+        )
+
+    def pooled(self) -> None:
+        """Every second row, by itself or with the one before, or counted back from the row."""
+        source, b = self.row(), self.b
+        way = self.choose("pairs", "seconds", "dilated")
+        if way == "dilated":
+            weights = self.parameter(self.l, self.d)
+
+            def dilated() -> Node:
+                k = self.index(f"k_back_{self.i.name}", 1, (self.i - 1) // 2 + 1)
+                return sum_(source[self.i - 2 * k + 2, self.b] * weights[k, self.b], over=k)
+
+            self.unread.append(dilated)
+            return
+        even = self.index("i_even", 1, self.l // 2)
+        pool = self.form.array(self.name("P"), self.l // 2, self.d)
+        value = self.at_stride(2 * even, "even")
+        pool[even, b] = value - source[2 * even - 1, b] if way == "pairs" else value
+        whole = self.choose(True, False) and "whole" in self.ranges
+
+        def read() -> Node:
+            last = self.l // 2 if whole else (self.i - 1) // 2
+            k = self.index(f"k_pool_{'whole' if whole else self.i.name}", 1, last)
+            return sum_(pool[k, self.b], over=k)
+
+        self.unread.append(read)
+
+    def channels(self) -> None:
+        """V[i, 2*b] and V[i, 2*b - 1], or one of them alone."""
+        wide, b = self.form.array(self.name("V"), self.l, 2 * self.d), self.b
+        wide[self.i, 2 * b] = self.value()
+        if self.choose(True, False):
+            self.unread.append(lambda: wide[self.i, 2 * b])
+            return
+        wide[self.i, 2 * b - 1] = self.term()
+        c, weights = self.index("c_wide", 1, 2 * self.d), self.parameter(2 * self.d, self.d)
+        self.unread.append(lambda: sum_(wide[self.i, c] * weights[c, b], over=c))
+
+    def blocks(self) -> None:
+        """Weights in m/r blocks of r: the last of each block, its last r of w, or all."""
+        (m,), r, b, source = self.mixer.sizes("m"), self.r, self.b, self.row()
+        u, c = self.index("u_block", 1, m / r), self.index("c_block", 1, r)
+        way = self.choose("last", "ends", "all", "made")
+        weights = self.parameter(m, self.d)
+        if way == "last":
+            self.unread.append(lambda: sum_(source[self.i, b] * weights[r * u, b], over=u))
+        elif way == "ends":
+            ends = self.parameter(self.w, self.d)
+            self.unread.append(lambda: sum_(source[self.i, b] * ends[self.w - c + 1, b], over=c))
+        elif way == "all":
+            at = (u - 1) * r + c
+            self.unread.append(lambda: sum_(source[self.i, b] * weights[at, b], over=(u, c)))
+        else:
+            table = self.form.array(self.name("T"), m, self.d)
+            table[r * u, b] = sum_(weights[(u - 1) * r + c, b] * weights[r * u, b], over=c)
+            self.unread.append(lambda: sum_(source[self.i, b] * table[r * u, b], over=u))
 
     def loop(self) -> None:
         """Rows that need the row before, of one array or of several."""
@@ -591,7 +737,7 @@ def _position(position: Position) -> str:
     return str(position.value if isinstance(position, Flat) else position)
 
 
-_SIGNS = {Add: "+", Sub: "-", Mul: "*", Div: "/"}
+_SIGNS = {Add: "+", Sub: "-", Mul: "*", Div: "/", Maximum: "max"}
 
 
 def _ranges(index: Index) -> str:
@@ -649,11 +795,15 @@ def with_and_without_names(draw: st.DrawFn) -> tuple[Mixer, Mixer]:
 def sizes(draw: st.DrawFn) -> dict[str, int]:
     """Small sizes, size 1 among them, windows shorter and longer than the sequence."""
     n, h = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    w = draw(st.integers(1, 5))
+    r = draw(st.integers(1, min(w, 3)))
     return {
         "l": draw(st.integers(1, 4)),
         "n": n,
         "d": n * h,
-        "w": draw(st.integers(1, 5)),
+        "w": w,
         "e": draw(st.integers(1, 3)),
         "s": draw(st.integers(1, 3)),
+        "r": r,
+        "m": r * draw(st.integers(1, 2)),
     }
