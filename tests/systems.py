@@ -288,10 +288,9 @@ class _Writer:
             self.heads,
             self.table,
             self.parts,
-            self.first_and_rest,
-            self.strided,
+            self.by_place,
         )
-        grown = (self.loop, self.loop, self.given, self.blocks) if self.grown else ()
+        grown = (self.loop, self.loop, self.given) if self.grown else ()
         self.choose(*ways, *grown)()
 
     def write_rows(self) -> None:
@@ -379,6 +378,10 @@ class _Writer:
             rows[rest, self.b] = sum_(source[j, self.b], over=j)
         self.rows.append(rows)
         self.unread.append(lambda: rows[self.i, self.b])
+
+    def by_place(self) -> None:
+        """Rows that differ by their place: the first from the rest, or every second or third."""
+        self.choose(self.first_and_rest, self.strided)()
 
     def strided(self) -> None:
         """An index that stands alone in a position with a factor."""
@@ -638,8 +641,8 @@ class _Writer:
             y[rest, self.b] = self.carry(y, rest - 1) + value[rest, self.b]
 
     def given(self) -> None:
-        """A context, or a table that is gathered from."""
-        self.choose(self.read_context, self.attend, self.gather)()
+        """A context, a table that is gathered from, or weights in blocks."""
+        self.choose(self.read_context, self.attend, self.gather, self.blocks)()
 
     def context(self) -> Array:
         """The mixer's context, rows of the width d."""

@@ -207,10 +207,10 @@ def test_rules_about_random_systems_equal_execution() -> None:
     def ask(mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]) -> None:
         made = OracleComparison(mixer, rewrites=rewrites).at(sizes)
         assert made.apart == [], sizes
-        asked[bool(made.refused)] += 1
+        asked.update({True: len(made.compared), False: len(made.refused)})
 
     ask()
-    assert asked[True] <= 0.3 * asked.total()
+    assert asked[False] <= 0.2 * asked.total()
 
 
 @given(
