@@ -41,15 +41,18 @@ Q = TypeVar("Q", bound=Callable[..., Any])
 
 
 def mixer_required(question: Q) -> Q:
-    """Wrap a question about a mixer (decorator): a first argument that is no mixer raises
-    WrongKind, and a refusal about a mixer of a user's own file has its advice for authors added to
-    its message."""
+    """Wrap a question about a mixer (decorator): a first argument that is no mixer, or a network as
+    one mixer, raises WrongKind, and a refusal about a mixer of a user's own file has its advice for
+    authors added to its message."""
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
         """Check that `mixer` is a mixer, and ask the question."""
         if not isinstance(mixer, Mixer):
             raise WrongKind(f"expected a mixer, such as cm.mixer('she'), got {described(mixer)}")
+        if mixer.checked and not any(form.equations for form in mixer.forms.values()):
+            raise WrongKind(f"expected equations, but {mixer.name} is a network, whose "
+                            "parts have them: ask costmodel.networks.model")  # fmt: skip
         try:
             return question(mixer, *args, **named)
         except Refused as refused:

@@ -347,3 +347,11 @@ def test_a_mistake_is_a_sentence(
     assert cli.run(shlex.split(command)) != 0
     found = capsys.readouterr()
     assert expected in found.err and found.err.count("\n") == 1
+
+
+def test_a_question_about_equations_refuses_a_network() -> None:
+    network_as_mixer = networks.as_mixer("gpt-2")
+    assert network_as_mixer is not None
+    for question in (cm.count, cm.parameters, cm.span):
+        with pytest.raises(cm.errors.WrongKind, match="gpt-2 is a network, whose parts have them"):
+            question(network_as_mixer)
