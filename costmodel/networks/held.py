@@ -25,7 +25,7 @@ from costmodel.questions.question import Missing
 from costmodel.questions.state import ROLES, state_of
 from costmodel.symbolic.at_sizes import each
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Poly, sum_of
+from costmodel.symbolic.polynomial import Fn, Poly, sum_of
 from costmodel.symbolic.sizes import checked
 
 CONVOLVED = "k"
@@ -64,9 +64,13 @@ class Array:
 
     @property
     def most(self) -> int | None:
-        """The rows that are held after a long context; None where their number grows."""
+        """The most rows that are held after any context; None where their number grows. Of chunks
+        of w tokens a layer holds t - w floor(t/w) rows: the most are the w-1 before a multiple."""
         found = self.rows.at({"t": LATE})
-        return None if found == LATE else found
+        atoms = {atom for _, poly in self.rows.pieces for atom in poly.atoms}
+        chunks = [a.args[1] for a in atoms if isinstance(a, Fn) and a.function == "floor_div"]
+        ends = (self.rows.at({"t": LATE // w.at({}) * w.at({}) - 1}) for w in chunks)
+        return None if found == LATE else max((found, *ends))
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,13 @@ class Holding:
         for letter in sorted(letters - found.keys() - {"t"}):
             found[letter] = default(letter, found)
         return {x: value for x, value in found.items() if x not in ("b", "t")}
+
+    @property
+    def crosses(self) -> bool:
+        """Whether a part has cross-attention: it reads rows that are given (`context`), such as
+        those of an image or of an encoder."""
+        mixers = (use.mixer for use in self.network.uses)
+        return any(a.role == "context" for mixer in mixers for a in mixer.arrays.values())
 
     @cached_property
     def parts(self) -> tuple[Held, ...]:

@@ -20,6 +20,8 @@ from costmodel.networks.engines.reserved import Reserved
 from costmodel.networks.engines.transformers import TIGHT
 from costmodel.networks.held import Holding
 from costmodel.networks.network import Network, network
+from costmodel.networks.numerators.figures import Figures
+from costmodel.networks.part_costs import Counting
 from costmodel.program.element_types import Dtypes
 from tests.models.drawn import TOKENS
 from tests.models.test_architectures import (
@@ -135,6 +137,34 @@ def test_no_engine_has_a_rule_for_a_decoder_that_reads_an_encoder(
     found = ENGINES[engine].reserved(held, Dtypes("bf16"), 64, 1)
     sentence = "the rule does not cover a decoder that reads an encoder's output"
     assert getattr(found, "reason", "") == sentence
+
+
+def test_chunks_are_held_as_windows_of_their_width(tmp_path: Path) -> None:
+    """Llama 4: 36 of 48 layers attend in chunks of 8192 tokens, with 8 heads of keys of 128; their
+    pages in vLLM, and their cells in llama.cpp, are for a chunk and a step. torchtitan counts w."""
+    net = read(tmp_path, {"model_type": "llama4_text"})
+    held = Holding(net, Dtypes("bf16"), LONG)
+    assert {array.most for part in held.parts for array in part.arrays} == {None, 8191}
+    row, whole = 2 * 2 * 8 * 128, 12 * LONG
+    found = reserved(tmp_path, {"model_type": "llama4_text"}, "llama.cpp", LONG)
+    assert found.bytes == row * (whole + 36 * (8192 + 512))
+    said = f"the hybrid manager would take {row * (whole + 36 * (8192 + 2048)):,} B"
+    assert said in "; ".join(reserved(tmp_path, {"model_type": "llama4_text"}, "vllm", LONG).says)
+    windows = {part.window for part in Figures(net, Counting(), 64).parts if part.pair}
+    assert windows == {None, 8192}
+
+
+def test_a_further_token_takes_its_share_of_a_page_until_windows_are_full(tmp_path: Path) -> None:
+    token = 2 * 2 * 8 * 128 * 32
+    for engine in ("transformers", "vllm"):
+        for context, further in ((100, token), (LONG, 0)):
+            found = reserved(tmp_path, {"model_type": "mistral"}, engine, context)
+            assert found.token == further
+
+
+def test_only_keys_and_values_that_there_are_have_a_sentence(tmp_path: Path) -> None:
+    (said,) = reserved(tmp_path, {"model_type": "mamba"}, "llama.cpp").says
+    assert said == "rows of convolutions and recurrent states are fp32"
 
 
 def test_every_layer_of_a_hybrid_is_charged_pages(tmp_path: Path) -> None:

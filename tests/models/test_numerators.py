@@ -135,6 +135,7 @@ def test_formulas_stand_beside_the_step(tmp_path: Path) -> None:
         (["gpt-2", "--mfu"], "--mfu is about a training step: it needs --phase training-step"),
         (["gpt-2", "--mfu", "--phase", "training-step", "--symbolic"], "a number for every size"),
         (["bert-base", "--mfu", "--phase", "training-step"], "not causal"),
+        (["transformer-base", "--mfu", "--phase", "training-step"], "layers of cross-attention"),
     ],
 )
 def test_formulas_that_are_refused(words: list[str], sentence: str) -> None:

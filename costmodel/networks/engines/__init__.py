@@ -36,9 +36,7 @@ class Engine:
         """
         if held.network.described.kind == "encoder-decoder":
             return Missing("the rule does not cover a decoder that reads an encoder's output")
-        mixers = (use.mixer for use in held.network.uses)
-        read = any(a.role == "context" for mixer in mixers for a in mixer.arrays.values())
-        if read and not self.crosses:
+        if held.crosses and not self.crosses:
             return Missing("the rule does not cover layers of cross-attention")
         try:
             return self.rule(held, typed, context, batch)

@@ -25,9 +25,10 @@ CACHED = ("fp16", "bf16", "fp32", "q8_0", "q4_0")
 """The element types of keys and values that `--cache-type-k` takes, of those known here."""
 
 WINDOWED = frozenset(
-    ("afmoe", "cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "olmo3")
+    ("afmoe", "cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "llama4_text", "olmo3")
 )  # fmt: skip
-"""Types of models whose windows llama.cpp reads; the attention of others is held without end."""
+"""Types of models whose windows llama.cpp reads (of Llama 4 as chunks of 8192 tokens, the width in
+all its files); other types hold the keys and values of all tokens of the context."""
 
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
@@ -43,7 +44,9 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
     # cells grow by `PADDED` at a time: a further token takes its share of that step
     grown = [t for part in held.parts for t in _tensors(held, part, rows, context + PADDED, batch)]
     token = sum(t.bytes for t in grown) - sum(t.bytes for t in tensors)
-    says = [f"keys and values are {rows}, in cells for a multiple of {PADDED} tokens"]
+    says = []
+    if any(t.name in ("cache_k", "cache_v") for t in tensors):
+        says.append(f"keys and values are {rows}, in cells for a multiple of {PADDED} tokens")
     windows = {w for part in held.parts for a in part.arrays if (w := _window(part, a))}
     if windows:
         read = held.network.described.model_type in WINDOWED

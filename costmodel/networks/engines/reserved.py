@@ -48,10 +48,12 @@ def size_of(dtype: str) -> Fraction:
 
 @dataclass(frozen=True)
 class Reserved:
-    """The tensors that an engine reserves, and sentences for a reader.
+    """The tensors that an engine reserves for a batch of sequences.
 
     Args:
-        token: bytes that one more token of a sequence takes in a long context.
+        token: bytes that one more token of a sequence takes: of a page, or of cells for several
+            tokens, its share; 0 where all layers have windows that are full.
+        says: sentences for a reader, on element types, pages, cells and windows.
     """
 
     tensors: tuple[Tensor, ...]

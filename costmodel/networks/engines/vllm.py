@@ -10,6 +10,8 @@ the printed capacity and wherever the hybrid manager is off.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from costmodel.errors import Unanswered
 from costmodel.networks.blocks import Use
 from costmodel.networks.engines.reserved import Reserved, Tensor, refuse_blocks
@@ -65,18 +67,26 @@ def _planned(
     # as many tokens as make a page of attention at least as large as a state
     block = BLOCK * max(1, -(-max(states.values(), default=0) // (BLOCK * row)))
     group = min(sum(layers[use] for use in uses) for uses in kinds.values())
-    tensors: list[Tensor] = []
-    for kind, uses in kinds.items():
-        pages = batch * (1 if uses[0] in states else -(-context // block))
-        if isinstance(kind, int):
-            # a window's rows and those of a step, which may begin inside a page: one page more
-            pages = batch * (-(-min(kind + STEP, context) // block) + 1)
-        for use in uses:
-            page = block * rows.get(use, row) if rows else states[use]
-            tensors.append(Tensor(use.name, "pages", layers[use], (pages, page), "byte"))
-        if len(kinds) > 1 and (padding := -sum(layers[use] for use in uses) % group):
-            tensors.append(Tensor("", "padding of a group", padding, (pages, page), "byte"))
-    token = sum(layers[use] * row for use, row in rows.items() if use not in windows)
+
+    def planned(context: int) -> Iterator[Tensor]:
+        """Yield the pages of each part for `batch` sequences of `context` tokens."""
+        for kind, uses in kinds.items():
+            pages = batch * (1 if uses[0] in states else -(-context // block))
+            if isinstance(kind, int):
+                # the rows of a window may begin inside a page: one page more; a chunk begins one
+                inside = "chunked-window" not in uses[0].mixer.options
+                most = kind + STEP if inside else kind + 1 + STEP
+                pages = batch * (-(-min(most, context) // block) + inside)
+            for use in uses:
+                page = block * rows.get(use, row) if rows else states[use]
+                yield Tensor(use.name, "pages", layers[use], (pages, page), "byte")
+            if len(kinds) > 1 and (padding := -sum(layers[use] for use in uses) % group):
+                yield Tensor("", "padding of a group", padding, (pages, page), "byte")
+
+    tensors = [*planned(context)]
+    # pages hold `block` tokens: a further token takes its share of them
+    grown = sum(t.bytes for t in planned(context + block)) - sum(t.bytes for t in tensors)
+    token = grown // (block * batch)
     says = [f"a page holds {block:,} tokens of a layer of attention"] if rows else []
     if len(kinds) > 1:
         says.append(f"layers stand in groups of {group}, with pages of one size")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from costmodel.errors import Unanswered
 from costmodel.networks.blocks import Use
 from costmodel.networks.experts import active, entries_read
 from costmodel.networks.held import Holding
@@ -119,10 +120,16 @@ class Figures:
         """Yield the figures of each part but dropout, which formulas for MFU read: parameters of
         all copies, entries read in all runs, windows and states from what the part holds between
         tokens. A head's weights are the matrices that it multiplies, also if they are tied."""
+        # any element type does: rows are read here, and no bytes
+        holding = Holding(self.network, Dtypes("int8"), self.tokens)
+        if holding.crosses:
+            raise Unanswered(
+                "formulas for MFU count the tokens of one sequence, and layers of cross-attention "
+                "read further rows"
+            )
         rows: dict[Use, int | None] = {}
         recurrent: set[Use] = set()
-        # any element type does: rows are read here, and no bytes
-        for held in Holding(self.network, Dtypes("int8"), self.tokens).parts:
+        for held in holding.parts:
             if held.role == "state":
                 recurrent.add(held.use)
             for array in held.arrays:
