@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,14 @@ class Configuration:
                 )
         return self.with_defaults(found["defaults"])
 
+    def nested(self, name: str, defaults: Mapping[str, Any] | None = None) -> Configuration:
+        """The object in a field as a configuration of its own, without fields if the field is
+        missing or null; ModelError for any other value."""
+        given = self.get(name)
+        if not isinstance(given, dict | None):
+            raise self.refused(f"'{name}' must be an object, got {given!r}")
+        return Configuration(self.path, given or {}, defaults or {})
+
     def inside(
         self, name: str, read: Mapping[str, Any], numbers: str = "", **only: Any
     ) -> Configuration:
@@ -145,10 +154,7 @@ class Configuration:
         Raises:
             ModelError: no object, another field, or another value.
         """
-        given = self.get(name)
-        if not isinstance(given, dict | None):
-            raise self.refused(f"'{name}' must be an object, got {given!r}")
-        found = Configuration(self.path, given or {}, {**ANYWHERE, **read})
+        found = self.nested(name, {**ANYWHERE, **read})
         found.require({field: (value,) for field, value in only.items()})
         found.fields_read.update((*read, *numbers.split()))
         found.refuse_unread()
@@ -211,15 +217,16 @@ class Configuration:
             raise self.refused(f"the size '{names[0]}' is missing: add the field")
         return found
 
-    def size_or_none(self, *names: str) -> int | None:
-        """The positive integer in a field, whose name has the spellings `names`; None if it is
-        missing or null, ModelError for any other value."""
+    def size_or_none(self, *names: str, least: int = 1) -> int | None:
+        """The integer in a field, whose name has the spellings `names`, positive or, if `least` is
+        0, from 0 on; None if it is missing or null, ModelError for any other value."""
         value = self.get(*names)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
             name = next((n for n in names if self.fields.get(n) is not None), names[0])
-            raise self.refused(f"'{name}' must be a positive integer, got {value!r}")
+            expected = "a positive integer" if least else "0 or a positive integer"
+            raise self.refused(f"'{name}' must be {expected}, got {value!r}")
         return value
 
     def divide(self, part: str, whole: str) -> None:
@@ -238,15 +245,14 @@ class Configuration:
             raise self.refused(f"{one} = {small} does not divide {two} = {large}")
 
     def number(self, *names: str) -> int:
-        """The integer in a field with several spellings, 0 if it is missing or null; ModelError for
-        any other value."""
-        # a size of 0 would be refused
-        return 0 if self.get(*names) == 0 else self.size_or_none(*names) or 0
+        """The integer, 0 or positive, in a field with the spellings `names`; 0 if it is missing or
+        null, ModelError for any other value."""
+        return self.size_or_none(*names, least=0) or 0
 
     def positive(self, name: str) -> float:
-        """The positive number in a field; ModelError for any other value."""
+        """The positive, finite number in a field; ModelError for any other value, or none."""
         value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
             raise self.refused(f"'{name}' must be a positive number, got {value!r}")
         return value
 
@@ -375,10 +381,7 @@ class Configuration:
         object."""
         found: dict[str, Any] = {}
         for name in ("rope_parameters", "rope_scaling"):
-            given = self.get(name)
-            if given is not None and not isinstance(given, dict):
-                raise self.refused(f"'{name}' must be an object, got {given!r}")
-            for key, value in (given or {}).items():
+            for key, value in self.nested(name).fields.items():
                 if isinstance(value, dict) and kind in ("", key):
                     found.update({k: v for k, v in value.items() if k not in TABLES_OF_ANGLES})
                 elif not isinstance(value, dict | None) and key not in TABLES_OF_ANGLES:

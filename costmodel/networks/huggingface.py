@@ -203,9 +203,14 @@ def configuration(source: Source, ignored: Collection[str] = ()) -> Configuratio
             outside.refuse_unread()
         text = {**usual["text"], **(own if usual["flat"] else {})}
     if kind not in READERS and isinstance(text, dict):
-        named = {name: fields[name] for name in outer if name in fields}
+        whole = {name: fields[name] for name in outer if name in fields}
         of_text = usual.get("text", {}).get("model_type", f"{kind}_text")
-        inner = {"model_type": of_text, **named, **text}
+        inner = {"model_type": of_text, **whole, **text}
+        if not isinstance(inner["model_type"], str):
+            raise ModelError(
+                f"{path}: 'model_type' of the text must be a name, such as llama, got "
+                f"{inner['model_type']!r}"
+            )
         return Configuration(path, inner, around=fields, remark=TEXT_ALONE)
     return Configuration(path, fields)
 
@@ -236,10 +241,15 @@ def quantised(c: Configuration) -> str:
     """How a configuration says that the file of its weights stores them: the method in
     `quantization_config`, such as "fp8"; "" without such an object. ModelError if the field holds
     no object."""
-    given = c.around.get("quantization_config") or c.get("quantization_config")
-    if not isinstance(given, dict | None):
-        raise c.refused(f"'quantization_config' must be an object, got {given!r}")
-    return str(given.get("quant_method", "quantization_config")) if given else ""
+    given = _quantisation(c)
+    return str(given.get("quant_method") or "quantization_config") if given else ""
+
+
+def _quantisation(c: Configuration) -> Mapping[str, Any]:
+    """The object `quantization_config` of the whole file, or else of its text; {} without one."""
+    of_file, of_text = (one.nested("quantization_config").fields
+                        for one in (Configuration(c.path, c.around), c))  # fmt: skip
+    return of_file or of_text
 
 
 BITS = {8: "int8", 4: "int4"}
@@ -247,14 +257,15 @@ BITS = {8: "int8", 4: "int4"}
 
 
 def unnamed(c: Configuration) -> str:
-    """What says that weights are quantised, and which `--weight-dtype` names the type that the
-    configuration means: as many bits as `quantization_config` says, or else fp8; "" without
-    such an object."""
+    """The sentence that a file's weights are quantised, with the `--weight-dtype` to try first:
+    int4 or int8 if `quantization_config` says 4 bits (also by "load_in_4bit", or a 4 in the name
+    of the method) or 8, else fp8; "" for a file without such an object."""
     if not (method := quantised(c)):
         return ""
-    given = c.around.get("quantization_config") or c.get("quantization_config")
+    given = _quantisation(c)
     four = given.get("load_in_4bit") or "4" in method
-    dtype = BITS.get(given.get("bits") or (4 if four else 0), "fp8")
+    bits = given.get("bits") or (4 if four else 0)
+    dtype = next((name for number, name in BITS.items() if number == bits), "fp8")
     return (
         f"{c.path}: {method} quantises some of the weights or all: --weight-dtype {dtype}, or "
         "another type, says how many bytes each takes"

@@ -338,6 +338,15 @@ REFUSED = [
     ({"model_type": "zamba2", "num_attention_heads": 30, "use_shared_attention_adapter": True},
      "divides 2 * hidden_size = 5120: got 30 and 30"),
     ({"model_type": "xlstm", "ffn_proj_factor": -1}, "must be a positive number, got -1"),
+    ({"model_type": "xlstm", "ffn_proj_factor": float("inf")}, "positive number, got inf"),
+    ({"model_type": "gemma4_text", "num_kv_shared_layers": False}, "0 or a positive integer, got"),
+    ({"model_type": "kimi_linear", "linear_attn_config": "x"}, "must be an object, got 'x'"),
+    ({"model_type": "kimi_linear", "linear_attn_config": {"num_heads": "8"}}, "positive integer"),
+    ({"model_type": "minimax_m3_vl_text", "sparse_attention_config": "x"}, "be an object, got 'x'"),
+    ({"model_type": "nemotron_h", "hybrid_override_pattern": 5}, "letters in a string, got 5"),
+    ({"model_type": "gpt_neo", "attention_types": [[["global"], 10**30]]}, "for each of 24 layers"),
+    ({"model_type": "llava", "text_config": {"model_type": ["llama"]}}, "the text must be a name"),
+    ({"model_type": "vit", "patch_size": 225}, "225 x 225 pixels do not fit an image of 224"),
     ({"model_type": "mamba2", "num_heads": 7}, "head_dim = 64 is 448: expected 8192, which"),
     ({"model_type": "jetmoe", "num_experts_per_tok": 9}, "_per_tok = 9 is more than num_local"),
     ({"model_type": "jetmoe", "num_attention_heads": 16}, "= 16 contradicts other fields, from"),
@@ -387,7 +396,7 @@ REFUSED = [
         ("llama4_text", "no_rope_layers"), ("mellum", "mlp_layer_types"),
         ("qwen3_moe", "mlp_only_layers"), ("bamba", "attn_layer_indices"))),
     ({"model_type": "llama4_text", "no_rope_layers": [1]}, "must say 0 or 1 for each of 48 layers"),
-    *(({"model_type": kind, name: "x"}, f"'{name}' must be a positive") for kind, name in (
+    *(({"model_type": kind, name: "x"}, f"'{name}' must be") for kind, name in (
         ("deepseek_v3", "first_k_dense_replace"), ("qwen3_moe", "decoder_sparse_step"),
         ("ernie4_5_moe", "moe_layer_end_index"), ("lfm2", "block_ffn_dim_multiplier"))),
     ({"model_type": "minimax_m3_vl_text", "sparse_attention_config": {

@@ -234,7 +234,7 @@ def sparse(c: Configuration, layers: int, first: int = 0) -> list[bool]:
     fields the class of the model reads some; any other must say the same."""
     step, dense, listed = 1, list[Any](), None
     if c.of_class("decoder_sparse_step"):
-        step = c.number("decoder_sparse_step") or 1
+        step = c.size_or_none("decoder_sparse_step") or 1
     if c.of_class("mlp_only_layers"):
         dense = c.layers("mlp_only_layers") or []
     if c.of_class("mlp_layer_types"):
@@ -358,9 +358,7 @@ def decoder(
 def classified(c: Configuration) -> tuple[Use, ...]:
     """The parts after the layers: a head that scores the first row for each class, and the loss.
     The fields `id2label` or `num_labels` count the classes; without them there are 2."""
-    named = c.get("id2label")
-    if not isinstance(named, dict | None):
-        raise c.refused(f"'id2label' must be an object, got {named!r}")
+    named = c.nested("id2label").fields
     c.agree(num_labels=len(named)) if named else None
     number = len(named) if named else c.size_or_none("num_labels") or 2
     classes = {"l": ONE, "u": Poly.of(number)}

@@ -246,6 +246,7 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
         raise c.refused(
             f"'per_layer_config' must be an object of objects, one a layer, got {given!r}"
         )
+    given = {str(k): own for k, own in given.items()}  # a dict in Python may have numbers
     if unknown := [k for k in given if not (k.isdecimal() and int(k) < len(kinds))]:
         raise c.refused(
             f"'per_layer_config' names layer {min(unknown)}: expected layers from 0 to "

@@ -144,6 +144,8 @@ def _kinds(c: Configuration) -> list[str]:
     """The kind of each layer, from the letters of `hybrid_override_pattern` or from a list under
     either name; ModelError for an unknown letter or kind."""
     pattern, listed = c.get("hybrid_override_pattern"), c.get("layers_block_type", "layer_types")
+    if not isinstance(pattern, str | None):
+        raise c.refused(f"'hybrid_override_pattern' must be letters in a string, got {pattern!r}")
     if listed is None:
         if unknown := {*(pattern or "")} - {*KINDS}:
             raise c.refused(

@@ -67,10 +67,7 @@ def _rows_of_image(c: Configuration) -> int:
     """The number of rows of an image, which layers of cross-attention read: of each tile, one for
     each patch and one for the tile."""
     usual = {"image_size": 448, "patch_size": 14, "max_num_tiles": 4}
-    given = c.around.get("vision_config") or {}
-    if not isinstance(given, dict):
-        raise c.refused(f"'vision_config' must be an object, got {given!r}")
-    tower = Configuration(c.path, given, usual)
+    tower = Configuration(c.path, c.around).nested("vision_config", usual)
     side = tower.size("image_size") // tower.size("patch_size")
     return tower.size("max_num_tiles") * (side * side + 1)
 
@@ -246,10 +243,11 @@ def _lightning(c: Configuration) -> Use:
 def _kda(c: Configuration) -> Use:
     """Make the part KDA (Kimi delta attention), with n heads of width h and k taps from the
     configuration's object `linear_attn_config`, or else from its fields."""
-    given = c.get("linear_attn_config") or {}
+    given = c.nested("linear_attn_config")
     names = ("num_heads", "head_dim", "short_conv_kernel_size")
     usual = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
-    n, h, k = (given.get(name) or c.size(field) for name, field in zip(names, usual, strict=True))
+    n, h, k = (given.size_or_none(name) or c.size(field)
+               for name, field in zip(names, usual, strict=True))  # fmt: skip
     return mixer("kda", (), n=n, h=h, k=k)
 
 
@@ -281,7 +279,7 @@ def _kimi(c: Configuration, k: int, number: int) -> str:
     """Latent attention in layers that `full_attn_layers` of `linear_attn_config` lists from 1, KDA
     in those that `kda_layers` lists; without the lists latent attention in each fourth layer but
     the first. ModelError unless each layer stands in one of the two lists."""
-    given = c.get("linear_attn_config") or {}
+    given = c.nested("linear_attn_config")
     lists: dict[str, Any] = {name: given.get(name) for name in ("full_attn_layers", "kda_layers")}
     if all(listed is None for listed in lists.values()):
         return FULL if k and k % 4 == 0 else LINEAR
@@ -457,7 +455,8 @@ def _neo(c: Configuration, k: int, number: int) -> str:
     kinds = {"global": FULL, "local": NEAR}
     given = c.get("attention_types") or NEO
     try:
-        listed = [name for names, times in given for name in [*names] * times]
+        many = sum(len(names) * times for names, times in given) > number  # too many to write out
+        listed = [] if many else [name for names, times in given for name in [*names] * times]
     except (TypeError, ValueError):
         listed = []
     if len(listed) != number or any(name not in [*kinds] for name in listed):
@@ -495,8 +494,8 @@ SUM_SCALED = "a constant multiplies the weights of experts, where the class mult
 
 def _indexed(c: Configuration) -> str:
     """A sentence on why a configuration of MiniMax-M3 is refused, "" if it is read."""
-    older = c.get("sparse_attention_config") or {}
-    listed = c.listing("layer_types") or older.get("sparse_attention_freq") or ()
+    older = c.nested("sparse_attention_config").listing("sparse_attention_freq")
+    listed = c.listing("layer_types") or older or ()
     if any(kind not in (0, FULL) for kind in listed):
         return (
             "some layers have an indexer that chooses keys (minimax_m3_sparse), and no part of a "

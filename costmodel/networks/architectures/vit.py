@@ -27,7 +27,9 @@ def read(c: Configuration) -> Description:
     c.fields_read.add("pooler_output_size")  # of the pooler, that ViTModel has alone
     norm, d = parts.layer_norm(), c.size("hidden_size")
     (wide, high), (p, q) = (_pair(c, name) for name in ("image_size", "patch_size"))
-    rows = (wide // p) * (high // q) + 1
+    if not (patches := (wide // p) * (high // q)):
+        raise c.refused(f"patches of {p} x {q} pixels do not fit an image of {wide} x {high}")
+    rows = patches + 1  # and the class token's
     pixels = c.size("num_channels") * p * q
     entry = [
         Use("patches", parts.patches(), sizes={"r": Poly.of(pixels)}),
@@ -53,7 +55,7 @@ def read(c: Configuration) -> Description:
     if named == MASKED:
         entry.append(unread("row of a masked patch, not read", Poly.atom("d")))
         wide = c.size("num_channels") * c.size("encoder_stride") ** 2
-        made = {"l": Poly.of(rows - 1), "f": Poly.of(wide)}
+        made = {"l": Poly.of(patches), "f": Poly.of(wide)}
         ends = (Use("pixels of each patch", parts.dense(), sizes=made, when=PASSES),)
     return Description(
         c.name,
