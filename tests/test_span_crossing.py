@@ -166,6 +166,12 @@ def test_a_maximum_of_many_levels_under_many_conditions_is_the_same_and_longer(
     assert {*simplify_max(few)} == {*few}
 
 
+def test_a_logarithm_inside_of_a_logarithm_may_have_no_value() -> None:
+    """At l = 1, which the condition leaves out, log(l - 1) has none."""
+    nested = Level(log(log(l - 1) + 1), frozenset({l - 2}))
+    assert {*simplify_max([nested, Level(w)])} == {nested, Level(w)}
+
+
 def test_a_depth_of_too_many_levels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of the depths l + d*k where w >= k*l is always the larger one."""
     levels = [Level(l + d * k, frozenset({w - k * l})) for k in range(2, 13)]

@@ -58,11 +58,13 @@ def _guard_is_needless(guard: Poly, level: Level, others: Sequence[Level]) -> bo
 
 
 def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
-    """Whether every logarithm in a depth has an argument of at least 1 at these sizes."""
+    """Whether every logarithm in a depth, inside functions too, has an argument of at least 1 at
+    these sizes: not ceil_log2(ceil_log2(l - 1) + 1) at l = 1."""
     return all(
-        nonnegative(atom.args[0].substitute(at) - 1)
+        all(_logarithms_exist(argument, at) for argument in atom.args)
+        and (atom.function != "ceil_log2" or nonnegative(atom.args[0].substitute(at) - 1))
         for atom in depth.atoms
-        if isinstance(atom, Fn) and atom.function == "ceil_log2"
+        if isinstance(atom, Fn)
     )
 
 
