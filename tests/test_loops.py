@@ -645,3 +645,23 @@ def circle(m: Mixer, f: Form, x: Array, y: Array) -> None:
 def test_a_circle_within_a_row_is_refused() -> None:
     with pytest.raises(Unsupported, match=r"^u, y need each other: a recurrence reads"):
         cm.span(mixer(circle))
+
+
+def row_beside_chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """The rows S, from sums over the chunks of two rows before i, are added to the recurrence."""
+    l, d = x.shape
+    i, b, e = f.index("i", 1, l), f.index("b", 1, d), f.index("e", 1, l // 2)
+    i1, i2, k = f.index("i1", 1, 1), f.index("i2", 2, l), f.index("k", 1, (i - 1) // 2)
+    pairs, rows = f.array("P", l // 2, d), f.array("S", l, d)
+    pairs[e, b] = x[2 * e, b] * 2
+    rows[i, b] = x[i, b] - sum_(pairs[k, b], over=k)
+    y[i1, b] = rows[i1, b] * 2
+    y[i2, b] = y[i2 - 1, b] * x[i2, b] + rows[i2, b]
+
+
+@pytest.mark.parametrize("rewrite", ["zero-state", "dense"])
+def test_a_loop_reads_rows_that_are_numbered_by_chunk(rewrite: str) -> None:
+    made = OracleComparison(mixer(row_beside_chunks), rewrites=(rewrite,))
+    for sizes in SIZES:
+        made.at(sizes)
+    assert made.apart == [] and {"counts", "path length"} <= {*made.compared}

@@ -35,6 +35,7 @@ from costmodel.language.nodes import (
 from costmodel.language.positions import chunk_of
 from costmodel.program.chosen_sizes import is_extent
 from costmodel.program.dependence import reads
+from costmodel.program.recurrences import loops
 from costmodel.program.wellformed import region
 from costmodel.symbolic.constraints import Constraints, implied, projected
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, call, ceil_div
@@ -132,15 +133,27 @@ class _RowAxis:
     @cached_property
     def chunk(self) -> Poly | None:
         """The number of rows of a chunk. None if the axis cannot be split: references differ in
-        this number, or a position is neither numbered by chunk and place nor one index alone."""
+        this number, or a position is neither numbered by chunk and place nor one index alone, or
+        is an index that numbers the rows of a loop, as g in y[g] = y[g - 1] + S[g] does."""
         found = [(positions[self.axis], equation) for positions, equation in self.entries]
         extents = {place.extent for place, _ in found if _by_chunk(place)}
         if len(extents) != 1 or any(
-            not _by_chunk(place) and _lone_index(equation, place) is None
+            not _by_chunk(place)
+            and ((index := _lone_index(equation, place)) is None or self._in_turn(index, equation))
             for place, equation in found
         ):
             return None
         return extents.pop()
+
+    def _in_turn(self, index: Index, equation: Equation) -> bool:
+        """Whether an index numbers the rows of the loop of an equation: some reference to the
+        loop's arrays is not at this index."""
+        loop = next((equations for equations in loops(self.system) if equation in equations), ())
+        arrays = {one.array for one in loop}
+        return any(
+            ref.array in arrays and index.as_poly() not in ref.positions
+            for ref, _ in refs(equation.value)
+        )
 
     @property
     def whole_chunks(self) -> bool:
