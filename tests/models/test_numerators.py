@@ -118,6 +118,18 @@ def test_pairs_of_tokens_are_those_that_the_mask_leaves(tmp_path: Path) -> None:
     assert 0 <= exact - products < products / 100, "and the scale of the scores"
 
 
+def test_layers_that_share_weights_or_run_without_gradients_are_named(tmp_path: Path) -> None:
+    """Of HRM-Text 6N counts the weights of a stack once, however often the stack runs; Megatron
+    counts gradients for each run."""
+    small = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "head_dim": 8,
+             "intermediate_size": 24, "vocab_size": 31}  # fmt: skip
+    net = read(tmp_path, {"model_type": "hrm_text", **small})
+    found = {one.numerator.name: one for one in compared(Figures(net, counting(), 64))}
+    for name, start in (("6N", "weights that several"), ("Megatron", "three passes for layers")):
+        ffn = next(d for d in found[name].differences if d.term == "weights of feed-forward layers")
+        assert ffn.why.startswith(start)
+
+
 def test_formulas_stand_beside_the_step(tmp_path: Path) -> None:
     path = written(tmp_path, OSS)
     words = ("model", "--hf", path, "--phase", "training-step", "--l", "128", "--mfu")

@@ -6,7 +6,7 @@ count is the sum of the differences of the terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -46,14 +46,18 @@ class Numerator:
     counts: Callable[[Figures], Counted]
     leaves: Mapping[str, str] = field(default_factory=dict)
 
-    def why(self, term: str, more: bool, close: bool) -> str:
+    def why(self, term: str, more: bool, close: bool, of_term: Iterable[Part]) -> str:
         """The reason why a formula's number for `term` differs from the exact count. `more`: the
         formula counts more, not less; `close`: by so little that biases, and m additions counted
-        for a sum of m products, explain the difference."""
+        for a sum of m products, explain the difference; `of_term`: the parts with such weights."""
+        if more and any(part.use.fixed == "all" for part in of_term):
+            return "three passes for layers that run without gradients, in one"
         if more and close and term in (MIXERS, FEED_FORWARD, HEAD):
             return "biases as products, and m additions for a sum of m products, which takes m-1"
         if not more and term in self.leaves:
             return self.leaves[term]
+        if not more and any(part.read > part.weights for part in of_term):
+            return "weights that several layers share, as if one layer had them"
         if term == JOINING:
             return PAIRS[self.pairs]
         return (MORE if more else LESS)[term]
@@ -134,7 +138,8 @@ def compared(figures: Figures) -> Iterator[Compared]:
             counted = int(terms[term] * figures.tokens)
             # less than number/3 + number/tokens, which biases and an addition a sum explain (`why`)
             close = abs(counted - number) * 3 * figures.tokens < number * (3 + figures.tokens)
-            why = numerator.why(term, counted > number, close) if counted != number else ""
+            of_term = [part for part in figures.parts if part.kind == term]
+            why = numerator.why(term, counted > number, close, of_term) if counted != number else ""
             found.append(Difference(term, counted, number, why))
         yield Compared(numerator, tuple(found))
 
