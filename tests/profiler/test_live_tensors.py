@@ -93,6 +93,26 @@ def test_blocks_of_the_cuda_allocator_are_tensors_and_rounding(
     assert described(one).bytes + one.rounding == block
 
 
+def test_overlapping_windows_are_no_tensor_of_the_bytes() -> None:
+    given = AllocatorEvent(1, ("cuda", 7), 512, "aten::mm")
+    tensors = [seen(2, 7, 100, device="cuda"), seen(3, 7, 98, 3, device="cuda")]
+    (one,) = joined([given], tensors)
+    assert (described(one).shape, described(one).bytes, one.rounding) == ((100,), 400, 112)
+
+
+def test_a_storage_without_values_at_the_address_of_a_released_one_counts() -> None:
+    given = [torch.empty(10, device="meta") for _ in range(20)]
+
+    def call() -> list[torch.Tensor]:
+        for k, _ in enumerate(given):
+            given[k].exp()
+        given.clear()
+        return [torch.empty(5, device="meta") for _ in range(30)]
+
+    found = most_alive(call, "meta")
+    assert (found.total, found.left) == (30 * 5 * 4, 0)
+
+
 # Single calls, listed by hand
 
 

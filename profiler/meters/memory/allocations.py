@@ -103,8 +103,10 @@ class Allocation:
 
     @property
     def whole(self) -> TensorSeen | None:
-        """The first of the largest tensors seen in these bytes; None if none was seen."""
-        return max(self.seen, key=lambda tensor: tensor.bytes, default=None)
+        """The first of the largest tensors seen that fit into these bytes, or None: windows that
+        overlap (`unfold`) have more entries than the bytes hold."""
+        fitting = (tensor for tensor in self.seen if tensor.bytes <= self.bytes)
+        return max(fitting, key=lambda tensor: tensor.bytes, default=None)
 
     @property
     def rounding(self) -> int:

@@ -44,7 +44,8 @@ class LiveStorages(DispatchMode):
         """Run an operation, and note what it reads and makes."""
         read = tensors_in([*args, *kwargs.values()])
         for tensor in read:
-            self.known.setdefault(tensor.untyped_storage()._cdata, ref(tensor.untyped_storage()))
+            storage, place = tensor.untyped_storage(), tensor.untyped_storage()._cdata
+            self.known.setdefault(place, ref(storage, partial(self._forget, place)))
             self.seen.append(seen_now(address_of(tensor), tensor, self._now()))
         node = torch._C._current_autograd_node()
         within = "" if node is None else node.name().removeprefix(NODES)
@@ -66,6 +67,10 @@ class LiveStorages(DispatchMode):
         self.known[place] = ref(storage, partial(self._released, place, size))
         now = self._now()
         self.events.append(AllocatorEvent(now, ("meta", place), size, name, now, node))
+
+    def _forget(self, place: int, _: Any) -> None:
+        """Forget a storage from before the call, whose address a new storage may take."""
+        self.known.pop(place, None)
 
     def _released(self, place: int, size: int, _: Any) -> None:
         """Note that nothing refers to a storage any longer."""
