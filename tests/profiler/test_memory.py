@@ -31,6 +31,11 @@ def test_product_allocates_its_result() -> None:
     assert (found.details["kept"], found.details["labels"]) == (1024, [])
 
 
+def test_a_device_without_an_allocator_has_no_peak() -> None:
+    reason = refused(peak_memory(lambda: torch.ones(8, device="meta"), device="meta"))
+    assert reason == "peak memory is of a CPU or an NVIDIA GPU; the device is meta"
+
+
 def test_peak_is_the_worst_moment() -> None:
     x, w = torch.ones(8, 16), torch.ones(16, 32)
 

@@ -75,6 +75,8 @@ def peak_memory(
             beside = warm_cuda(fn, reset, place)
             once = partial(cuda_peak, fn, reset, place)
         else:
+            if place.type != "cpu":
+                raise NotTold(f"peak memory is of a CPU or an NVIDIA GPU; the device is {place}")
             require_cpu_accounting()
             beside = {}
             run_once(fn, reset)
