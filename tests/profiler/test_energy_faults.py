@@ -364,8 +364,8 @@ def test_trials_that_start_hotter_wait_until_they_have_cooled(board: Simulated) 
 
 def test_cooling_has_an_end_and_is_labelled(board: Simulated) -> None:
     board.warming_C = Thermal(board, 42.0, tau_s=40.0, C_per_W=0.1)
-    found = read(estimated(board, Busy(board), cooldown_s=2.0))
-    assert found.details["cooled_s"] == 2.0
+    found = read(estimated(board, Busy(board), cooldown_s=2.5))
+    assert found.details["cooled_s"] == 2.5
     assert "start temperature" in labels(found)
 
 
@@ -395,6 +395,18 @@ def test_thermal_slowdown_that_stays_is_kept_and_labelled(board: Simulated) -> N
     found = read(estimated(board, Busy(board)))
     assert len(found.samples) == 5
     assert labels(found) == {"throttled"}
+
+
+def test_a_throttled_trial_is_kept_if_the_counter_fails_in_its_repetition(
+    board: Simulated,
+) -> None:
+    held(board, 75, 15.0)
+    board.call("sim_counter_event", board.started_ns + 21 * 10**9, 0.0, 1)
+    found = read(estimated(board, Busy(board)))
+    slowed, down = found.details["discarded"]
+    assert slowed == "the clocks were held down: throttled"
+    assert down.startswith("the energy counter went down")
+    assert (len(found.samples), labels(found)) == (5, {"throttled"})
 
 
 def test_power_cap_is_labelled_and_nothing_is_discarded(board: Simulated) -> None:

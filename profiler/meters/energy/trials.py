@@ -200,8 +200,9 @@ class Campaign:
             return
         most = self.reference_C + self.limits.temperature_C / 2
         while self.cooled_s < self.limits.cooldown_s and (self.sensor.temperature_C() or 0) > most:
-            self.pause(1.0)
-            self.cooled_s += 1.0
+            seconds = min(1.0, self.limits.cooldown_s - self.cooled_s)
+            self.pause(seconds)
+            self.cooled_s += seconds
 
     def warm_again(self, running: Running) -> None:
         """Keep the load running while the device is more than `temperature_C` / 2 below
@@ -219,19 +220,23 @@ class Campaign:
         """The result of `attempt()`, which is made again if it raises CounterFault or `again` holds
         for its result; the result of the last of `ATTEMPTS` attempts is kept in any case. Raises
         SensorError: the last attempt raised CounterFault too."""
+        earlier: list[Found] = []
         for left in reversed(range(ATTEMPTS)):
             try:
                 found = attempt()
             except CounterFault as fault:
-                if not left:
+                if not left and not earlier:
                     raise SensorError(
                         f"{fault}; {ATTEMPTS} attempts failed in a row: costmodel "
                         f"doctor tells which sensors work"
                     ) from None
                 self.discarded.append(str(fault))
+                if not left:
+                    return earlier[-1]
                 continue
             if not left or not again(found):
                 return found
+            earlier.append(found)
             self.discarded.append(f"the clocks were held down: {THERMAL}")
         raise AssertionError("the last attempt returns or raises")
 
