@@ -232,13 +232,16 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": (LIMITS, "a part of the GPU is used"),
 }
 """Variable -> whether it disturbs or limits, and the effect in words."""
+WITHOUT_EFFECT = (("CUDA_LAUNCH_BLOCKING", "0"), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"))
+"""Variables of `SWITCHES`, each with its default value."""
 
 
 def variables(around: Surroundings) -> Iterator[MachineFinding]:
-    """Yield a finding for each set variable that affects measurements."""
+    """Yield a finding for each variable of `SWITCHES` whose value, neither empty nor the default,
+    affects measurements."""
     for name, (verdict, said) in SWITCHES.items():
-        if around.host.variables.get(name):
-            value = around.host.variables[name]
+        value = around.host.variables.get(name)
+        if value and (name, value) not in WITHOUT_EFFECT:
             yield MachineFinding("variable", verdict, f"{name}={value}: {said}", f"unset {name}")
 
 

@@ -432,6 +432,12 @@ def test_processors_that_disturb(
     assert fix in found.fix
 
 
+def test_variables_at_their_defaults_are_no_finding(tmp_path: Path) -> None:
+    given = {"CUDA_LAUNCH_BLOCKING": "0", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}
+    machine = cpu_only(tmp_path, host=host(tmp_path, {}, variables=given))
+    assert disturbances(machine) == []
+
+
 def test_a_limit_below_one_processor_asks_for_no_fewer_threads(tmp_path: Path) -> None:
     half = {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "50000 100000"}
     machine = cpu_only(tmp_path, host=host(tmp_path, half), threads=lambda: 1)
