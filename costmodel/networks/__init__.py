@@ -22,10 +22,10 @@ from costmodel.mixers.load import mixer as load_mixer
 from costmodel.networks import huggingface
 from costmodel.networks.answers import whole
 from costmodel.networks.assembly import matches, module_name
-from costmodel.networks.blocks import Description as Description, Use as Use
+from costmodel.networks.blocks import Description as Description, Use as Use, crosses
 from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.experts import entries_read
-from costmodel.networks.from_choices import description as description
+from costmodel.networks.from_choices import description as description, refuse_inputs
 from costmodel.networks.held import Holding as Holding
 from costmodel.networks.memory_budget import MemoryOptions as MemoryOptions
 from costmodel.networks.network import (
@@ -238,7 +238,8 @@ def memory_options(
 def exchanged(
     described: Description, typed: str | None, layers: str | None, number: int | None
 ) -> Description | None:
-    """The description that `--replace OLD=NEW --layers 2,4,6` asks for; None if nothing is typed.
+    """The description that `--replace OLD=NEW --layers 2,4,6` asks for; None if nothing is typed. A
+    mixer of two sequences, such as a cross-attention, gives way to another one of two alone.
 
     Args:
         layers: numbers of layers, counted from 1; None: every layer with the mixer OLD.
@@ -262,19 +263,21 @@ def exchanged(
     if number is None:
         raise ModelError("--replace needs a number of layers: give --L")
     mixer, blocks = load_mixer(new), described.decoder.blocks
+    # a mixer that reads an encoder's output gives way to another one that does, and to no other
+    named = [s.part for block in blocks for s in block.sublayers if s.part.mixer.base == old]
+    gone = [part for part in named if crosses(part.mixer) == crosses(mixer)]
+    refuse_inputs(described.name, mixer, cross=crosses(mixer) == bool(gone or not named))
     having = [
         k + 1
         for k in range(number)
-        if any(s.part.mixer.base == old for s in blocks[k % len(blocks)].sublayers)
+        if any(s.part in gone for s in blocks[k % len(blocks)].sublayers)
     ]
     if asked is None and not having:
         there = dict.fromkeys(s.part.mixer.base for block in blocks for s in block.sublayers)
         raise ModelError(
             f"--replace {old}: no layer has the mixer {old}: the layers have {', '.join(there)}"
         )
-    lost: Mapping[str, Poly] = next(
-        (s.part.sizes for block in blocks for s in block.sublayers if s.part.mixer.base == old), {}
-    )
+    lost: Mapping[str, Poly] = next((part.sizes for part in gone), {})
     # sizes of the lost part, and defaults of letters that only the new mixer has; a letter that
     # mixers share (`LETTERS`) and the lost part lacks is left to the network
     own: dict[str, object] = {

@@ -330,13 +330,17 @@ class Description:
 
     def exchanged(self, old: str, new: Use, layers: Collection[int], number: int) -> Description:
         """A copy of the description in which the part `new` takes the place of each mixer named
-        `old` (a name without options and sizes), in these `layers` of the last stack, counted from
-        1; `number`: how many layers the stack has.
+        `old` (a name without options and sizes) that reads a second sequence if `new` does, in
+        these `layers` of the last stack, counted from 1; `number`: how many layers the stack has.
 
         Raises:
             ModelError: a layer that is not there, one without such a mixer, or layers that share
                 their weights."""
         *others, last = self.stacks
+
+        def gives_way(part: Use) -> bool:
+            return part.mixer.base == old and crosses(part.mixer) == crosses(new.mixer)
+
         if last.sets is not None or any(block.weights for block in last.blocks):
             raise ModelError(
                 f"--replace {old}: the layers share weights, so that no single layer can have "
@@ -347,13 +351,14 @@ class Description:
             if not 1 <= layer <= number:
                 raise ModelError(f"--layers {layer}: the network has layers 1 to {number}")
             block = blocks[layer - 1]
-            there = [s.part.mixer.base for s in block.sublayers]
-            if old not in there:
+            there = ", ".join(s.part.mixer.base for s in block.sublayers)
+            if not any(gives_way(s.part) for s in block.sublayers):
+                second = " that reads a second sequence" if crosses(new.mixer) else ""
                 raise ModelError(
-                    f"--replace {old}: layer {layer} has no mixer {old}, but {', '.join(there)}"
+                    f"--replace {old}: layer {layer} has no mixer {old}{second}, but {there}"
                 )
             sublayers = tuple(
-                replace(s, part=new) if s.part.mixer.base == old else s for s in block.sublayers
+                replace(s, part=new) if gives_way(s.part) else s for s in block.sublayers
             )
             blocks[layer - 1] = Block(new.label, sublayers)
         stack = replace(last, blocks=in_turn(blocks))
@@ -456,6 +461,11 @@ class Description:
     def dropout(self) -> bool:
         """Whether there is dropout."""
         return any(use.regularises for use in self.parts())
+
+
+def crosses(mixer: Mixer) -> bool:
+    """Whether a mixer reads a second sequence, such as an encoder's output."""
+    return any(array.role == "context" for array in mixer.arrays.values())
 
 
 def of_first_row(use: Use) -> bool:

@@ -19,6 +19,7 @@ from costmodel.networks.blocks import (
     Stack,
     Sublayer,
     Use,
+    crosses,
 )
 from costmodel.networks.choices import Choices
 from costmodel.program.chosen_sizes import default
@@ -145,27 +146,32 @@ class _Layers:
 
 def _mixer(c: Choices, mixer: Mixer, *, cross: bool = False) -> Use:
     """The mixer of a layer as a part, with its sizes and form; `cross` says that it is to read the
-    encoder's output. ModelError for a mixer that reads a second sequence if there is none, or the
-    reverse, or several inputs."""
-    reads = any(array.role == "context" for array in mixer.arrays.values())
+    encoder's output."""
+    refuse_inputs(c.name, mixer, cross=cross)
+    form = c.form if c.form in mixer.forms else None
+    own = {letter: Poly.of(value) for letter, value in own_sizes(c, mixer).items()}
+    return Use(mixer.origin, mixer, sizes=own, form=form)
+
+
+def refuse_inputs(network: str, mixer: Mixer, *, cross: bool) -> None:
+    """Raise ModelError, with the network's name, for a mixer that reads a second sequence without
+    `cross`, one sequence alone with `cross`, or several inputs."""
+    reads = crosses(mixer)
     if reads and not cross:
         raise ModelError(
-            f"{c.name}: {mixer.origin} reads a second sequence, and a layer has only one: choose "
+            f"{network}: {mixer.origin} reads a second sequence, and a layer has only one: choose "
             f"another mixer, or, of an encoder-decoder, --cross {mixer.origin}"
         )
     if cross and not reads:
         raise ModelError(
-            f"{c.name}: {mixer.origin} reads no second sequence, and --cross needs a mixer that "
+            f"{network}: {mixer.origin} reads no second sequence, and --cross needs a mixer that "
             "reads the encoder's output, such as self-attention+cross"
         )
     if sum(array.role == "input" for array in mixer.arrays.values()) > 1:
         raise ModelError(
-            f"{c.name}: {mixer.origin} reads several inputs, and a layer has only one: choose a "
+            f"{network}: {mixer.origin} reads several inputs, and a layer has only one: choose a "
             "mixer of one input"
         )
-    form = c.form if c.form in mixer.forms else None
-    own = {letter: Poly.of(value) for letter, value in own_sizes(c, mixer).items()}
-    return Use(mixer.origin, mixer, sizes=own, form=form)
 
 
 def own_sizes(c: Choices, mixer: Mixer) -> dict[str, int]:

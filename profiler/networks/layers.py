@@ -131,7 +131,7 @@ class Place(nn.Module):
         self.beside = sublayer.beside  # reads what the sublayer before it reads
         part = sublayer.part
         self.mixes = mixes(part)
-        self.crosses = any(array.role == "context" for array in part.mixer.arrays.values())
+        self.crosses = blocks.crosses(part.mixer)
         """Whether the part reads an encoder's output too."""
         self.reads = part.reads
         self.made = [(use.writes, use.reads) for use in sublayer.makes]  # such as keys and values

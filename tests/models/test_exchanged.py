@@ -83,6 +83,10 @@ def test_the_table_says_what_changes() -> None:
         ),
         ("gpt-2 --replace self-attention=she --layers 13", "the network has layers 1 to 12"),
         ("gpt-2 --replace self-attention=she --layers one", "--layers 'one': expected numbers of"),
+        (
+            "gpt-2 --replace self-attention=self-attention+cross",
+            "gpt-2: self-attention+cross reads a second sequence, and a layer has only one",
+        ),
         ("gpt-2 --replace self-attention=she --layers ,", "--layers ',': expected numbers of"),
         (
             "gpt-2 --replace self-attention=she --L L",
@@ -118,3 +122,20 @@ def test_changes_at_several_sizes_name_the_size_and_the_parameters_of_each() -> 
                                and row.startswith("parameters"))  # fmt: skip
     batches = changed(*words[:-1], "8", "--b", "1,2")["changes"]
     assert [one["figure"] for one in batches] == ["parameters", "total", "total"]
+
+
+@pytest.mark.parametrize(
+    ("new", "left"),
+    [
+        ("she", ["she", "self-attention+cross", "FFN"]),
+        ("self-attention+bias+cross", ["self-attention", "self-attention+bias+cross", "FFN"]),
+    ],
+)
+def test_a_mixer_of_two_sequences_takes_the_place_of_such_a_mixer(
+    new: str, left: list[str]
+) -> None:
+    described = networks.described("encoder-decoder", None, {})
+    found = networks.exchanged(described, f"self-attention={new}", "2", 2)
+    assert found is not None
+    kept, changed = ([s.part.label for s in b.sublayers] for b in found.decoder.blocks)
+    assert kept == ["self-attention", "self-attention+cross", "FFN"] and changed == left
