@@ -435,7 +435,6 @@ def formulas_asked(phases: tuple[str, ...], typed: bool) -> bool:
 MANY = ("mixers", "encoder_mixers")
 """The choices that are lists of names; a command line separates the names by commas."""
 
-
 NEEDED: Mapping[str, tuple[str, Callable[[Choices], bool], str]] = {
     "cross": ("--cross", lambda c: c.kind == "encoder-decoder", "an encoder beside a decoder"),
     "encoder_mixers": (

@@ -106,7 +106,6 @@ def _each(
 
 LENGTH = Poly.atom("l")
 
-
 LAST: Mapping[str, Poly] = {
     "training": LENGTH,
     "backward": LENGTH,

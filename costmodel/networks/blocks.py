@@ -23,10 +23,8 @@ ONE = Poly.of(1)
 FORWARD = frozenset({"training"})
 """Parts that run in the forward pass of training only: the loss, dropout."""
 
-
 PASSES = frozenset({"training", "prefill"})
 """Parts that run in a forward pass over a whole sequence, but not for one new token: an encoder."""
-
 
 ALWAYS = frozenset({"training", "prefill", "inference"})
 """Parts that run for one new token too."""
@@ -247,6 +245,7 @@ class Description:
     """A network as stacks of blocks and the parts after them.
 
     Args:
+        title, source, place, remark: what tables print: name, publication, place in it, note.
         ending: the parts after the layers, in the order of a forward pass; parts of one token (the
             size l is 1) read the first position's row.
         towers: how many sequences pass through the same stack before one head reads them all.

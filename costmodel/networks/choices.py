@@ -21,7 +21,6 @@ from costmodel.symbolic.sizes import LETTERS, checked
 Size = int | tuple[int, ...]
 """The value of a size, or the values of the size that a sweep goes through."""
 
-
 VALUES: Mapping[str, Mapping[str, str]] = {
     "kind": {
         "decoder": "one stack of layers, a token at a time where its mixers allow it",
@@ -68,6 +67,7 @@ class Choices:
     out as blocks.
 
     Args:
+        title, source, place, remark: what tables print: name, publication, place in it, note.
         mixers: the mixers of the layers, in turn: layer i has the mixer i mod their number.
         encoder_mixers: the mixers of the encoder's layers, in an encoder-decoder.
         cross: the mixer of the decoder that reads the encoder's output.
@@ -207,7 +207,6 @@ class Choices:
 
 
 LISTS = ("mixers", "encoder_mixers")
-
 
 TEXTS = ("widths", "assumed")
 MAPPINGS = ("sizes", *TEXTS)

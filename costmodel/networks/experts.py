@@ -42,7 +42,6 @@ CORRECTIONS: Mapping[str, str] = {
 SCALE = Constant(Poly.of(Fraction(5, 2)))
 """The constant of DeepSeek-V3, `routed_scaling_factor`; other models have other constants."""
 
-
 SHARED: Mapping[str, str] = {
     "": "no expert is shared",
     "plain": "another gated FFN, S wide, for every token, as in DeepSeek-V3",
@@ -280,9 +279,9 @@ def _shared(
 
 
 def active(mixer: Mixer) -> Poly:
-    """The parameters of a part that one token reads, in its sizes: all but those that no equation
-    reads, and those of experts that the token does not go through. Rows of tables of embeddings
-    count as all others."""
+    """The number of parameters of a part that one token reads, in the part's sizes: all but those
+    that no equation reads, and those of experts that the token does not go through (c is at most
+    E). A table of embeddings counts as a whole."""
     return sum_of(entries_read(mixer).values())
 
 

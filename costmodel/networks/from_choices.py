@@ -31,7 +31,7 @@ def description(c: Choices) -> Description:
     """Make the description of a network by stacks, blocks and parts, from its choices.
 
     Raises:
-        ModelError: a form that no mixer has, or a mixer that does not go with the stack.
+        ModelError: a form that no mixer has, or a mixer whose inputs a layer does not have.
         UnknownMixer: a mixer that does not exist.
     """
     if c.kind == "encoder-decoder":

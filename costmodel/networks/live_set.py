@@ -54,9 +54,9 @@ class _Event:
 
 def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> LiveSet:
     """The most elements that are live (held in memory) at one time in a training step, and when, at
-    integer sizes of the network, b among them. Not every layer of many is simulated: layers repeat
-    with a period, and each period beyond a few adds the same. `recompute`: which layers run forward
-    again for gradients.
+    integer sizes of the network (b is 1 if not given). Of many layers a few are simulated: layers
+    repeat with a period, and each further period adds the same. `recompute`: which layers run
+    forward again for gradients.
 
     Raises:
         Unsupported: a part whose gradients are not derived.

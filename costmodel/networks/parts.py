@@ -27,7 +27,6 @@ from costmodel.symbolic.polynomial import Poly
 Width = tuple[Index, Index]
 """An index over the tokens, and an index over the entries of a row."""
 
-
 CAP = 30
 """The bound of the scores of Gemma 2."""
 
@@ -45,7 +44,6 @@ QUANTILE = Constant(Poly.of(Fraction(NormalDist().inv_cdf(0.95))))
 
 RMS_EPS = Fraction(1, 10**6)
 """What an RMS norm adds under the root, as Llama and Qwen do."""
-
 
 Make = TypeVar("Make", bound=Callable[..., Mixer])
 
