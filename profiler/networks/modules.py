@@ -46,7 +46,6 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 OFFSETS = ("b", "offset", "moved")
 """How the names of parameters begin that are zeros before training."""
 
-
 GAINS = ("gain", "gain_F", "gain_L", "gain_M", "gain_P", "gain_R", "factor", "w_Q", "w_K", "w_x")
 """Names of parameters that are ones before training."""
 

@@ -49,7 +49,7 @@ class Twin(nn.Module):
     """A network as a module; `costmodel.networks` defines its parts and their costs.
 
     Attributes:
-        name: the network's name.
+        name, head: the network's name, and what its head scores (`Description.head`).
         sizes: letter -> every size, derived sizes included.
     """
 
