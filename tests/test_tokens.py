@@ -340,6 +340,23 @@ def test_a_stride_keeps_the_token() -> None:
     assert cm.count(mixer, "inference").at(l=4, d=2, t=3).by_class()["mul"] == 2 * 2
 
 
+def test_work_that_depends_on_no_input_is_no_second_token_that_reads() -> None:
+    """S[1] is an empty sum, and so is H[1], which no token owns; each later S[i] is read by work of
+    token i alone, and is no summary."""
+    mixer = _begun("begun-late")
+    l, d, s = mixer.sizes("l d s")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    with mixer.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        h, j, q = f.index("h", 1, i - 1), f.index("j", s, i), f.index("q", 1, cm.min_(s, i))
+        S, H = f.array("S", l, d), f.array("H", l, d)
+        S[i, b] = cm.sum_(x[j, b], over=j) + cm.sum_(x[h, b], over=h)
+        H[i, b] = S[i, b] * 2
+        y[i, b] = cm.sum_(H[q, b], over=q) + S[i, b] * x[i, b]
+    made = OracleComparison(mixer).at({"l": 2, "d": 2, "s": 3}).at({"l": 5, "d": 1, "s": 2})
+    assert made.apart == []
+
+
 @given(pair=systems.with_and_without_names(), sizes=systems.sizes())
 @settings(max_examples=examples(40))
 def test_a_name_for_what_is_read_once_changes_nothing(

@@ -310,10 +310,11 @@ class Owners:
         """Whether entries of an array, such as the state of a chunk, may combine several tokens and
         serve several; False is proven. `served`: regions of entries with their readers' owners
         (`OWNER`)."""
-        # a second reader of the entry, whose owner is later by owner' >= 1
+        # a second reader of the entry, whose owner is later by owner' >= 1; owner 0 is no token
         later = {OWNER: Poly.atom(OWNER) + Poly.atom(f"{OWNER}'")}
+        tokens = {Poly.atom(OWNER) - 1, Poly.atom(f"{OWNER}'") - 1}
         return any(
-            not infeasible(one | {c.substitute(later) for c in two} | {Poly.atom(f"{OWNER}'") - 1})
+            not infeasible(one | {c.substitute(later) for c in two} | tokens)
             for one in served
             for two in served
         ) and any(map(self._reads_several, self.system.defining[array]))
