@@ -31,7 +31,8 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def mixer(name: str, options: Sequence[str], **sizes: int | None) -> Use:
-    """A mixer with options and sizes of its own; sizes that are None follow from others."""
+    """Make the part of the mixer `name` with options and sizes (letter=value) of its own. A size
+    that is None is not given: it is the network's, or follows from others."""
     own = ",".join(f"{letter}={value}" for letter, value in sizes.items() if value is not None)
     found = load_mixer("+".join((name, *options)) + f"{{{own}}}")
     return part(found.origin, found, **found.given)
@@ -43,7 +44,7 @@ def part(label: str, mixer: Mixer, **sizes: int) -> Use:
 
 
 def unread(label: str, number: Poly) -> Use:
-    """A part of parameters, so many, that the class of a model has and that no pass reads."""
+    """Make a part of `number` parameters that a class has and no pass reads, such as a pooler."""
     return Use(label, parts.unread(), sizes={"r": number}, when=frozenset())
 
 
@@ -110,8 +111,8 @@ def mamba_2(
     c: Configuration, inner: int, *options: str, of: str = "mamba_expand", out: str = ""
 ) -> Use:
     """Make the part Mamba-2, `inner` channels wide, by the usual fields of a configuration; `out`:
-    the field that says whether the map out has a bias, where that of all maps does not. ModelError
-    for heads that are not as wide, which names the field `of` that `inner` follows from."""
+    the field that says whether the map out has a bias, where that of all maps does not. ModelError,
+    which names the field `of` that gives `inner`, if all heads together are not `inner` wide."""
     heads, width = c.size("mamba_n_heads"), c.get("mamba_d_head")
     width = inner // heads if width == "auto" else c.size("mamba_d_head")
     if heads * width != inner:
@@ -139,15 +140,15 @@ def conv_bias(c: Configuration, name: str) -> tuple[str, ...]:
 
 
 def square(c: Configuration) -> str:
-    """A sentence on why a configuration is refused whose class maps as many channels as a row has
-    back from the heads, "" if these are as many."""
+    """For classes whose map out of the heads reads as many channels as a row has: a sentence that
+    refuses heads which together are not as wide as a row, "" if they are."""
     n, h, d = c.size("num_attention_heads"), head_width(c), c.size("hidden_size")
     return "" if n * h == d else f"{n} heads of width {h} are not as wide as a row of {d} channels"
 
 
 def map_biases(c: Configuration, name: str, out: str = "") -> tuple[str, ...]:
-    """The options of Mamba and Mamba-2 for the field `name`, which says whether all maps of rows
-    have biases, or with the name of a field `out` all but the map out."""
+    """The options of Mamba and Mamba-2, of "in-bias" and "out-bias", for biases of their maps of
+    rows: both if the field `name` is true; a field `out`, if named, decides about the map out."""
     there = {"in-bias": c.switch(name, False), "out-bias": c.switch(out or name, False)}
     return tuple(option for option, has in there.items() if has)
 
@@ -231,7 +232,7 @@ def sparse(c: Configuration, layers: int, first: int = 0) -> list[bool]:
     """A list with a bool for each layer, whether it has experts: as listed in `mlp_layer_types`,
     else every layer, or each `decoder_sparse_step`-th one, without those listed in
     `mlp_only_layers` and without the first ones, `first_k_dense_replace` or else `first`. Of these
-    fields the class of the model reads some; any other must say the same."""
+    fields the class of the model reads some; ModelError if another one does not say the same."""
     step, dense, listed = 1, list[Any](), None
     if c.of_class("decoder_sparse_step"):
         step = c.size_or_none("decoder_sparse_step") or 1
@@ -357,7 +358,8 @@ def decoder(
 
 def classified(c: Configuration) -> tuple[Use, ...]:
     """The parts after the layers: a head that scores the first row for each class, and the loss.
-    The fields `id2label` or `num_labels` count the classes; without them there are 2."""
+    The fields `id2label` or `num_labels` count the classes; without them there are 2. ModelError
+    if both fields are given and differ."""
     named = c.nested("id2label").fields
     c.agree(num_labels=len(named)) if named else None
     number = len(named) if named else c.size_or_none("num_labels") or 2
@@ -372,7 +374,7 @@ def classified(c: Configuration) -> tuple[Use, ...]:
 
 
 def head_width(c: Configuration) -> int:
-    """The width of a head of attention, by the usual fields."""
+    """The width of a head of attention: `head_dim`, else hidden_size // num_attention_heads."""
     return c.size_or_none("head_dim") or c.size("hidden_size") // c.size("num_attention_heads")
 
 
@@ -426,5 +428,6 @@ FACTOR = "partial_rotary_factor"
 def layer_kinds(
     c: Configuration, layers: int, usual: Callable[[int], str], known: Sequence[str]
 ) -> list[str]:
-    """The kind of each layer, counted from 0: as listed, else by a rule of the class."""
+    """The kind of each of a number of `layers`: as the field `layer_types` lists them, each one of
+    `known` (else ModelError); without the field usual(k) for layer k, from 0."""
     return c.layer_types(layers, known) or [usual(k) for k in range(layers)]

@@ -106,7 +106,7 @@ def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
 
 def _mean(c: Configuration) -> str:
     """Note that the class of a classifier maps the mean of all rows, if the configuration says so,
-    where the first row is counted."""
+    where the first row is counted. Return "", since nothing is refused."""
     named = str(c.get("architectures"))
     if "ForSequenceClassification" in named and c.get("classifier_pooling") == "mean":
         c.remark = "the sums of the mean of all rows, which the class maps, are not counted"
@@ -114,7 +114,8 @@ def _mean(c: Configuration) -> str:
 
 
 def _halved(c: Configuration) -> str:
-    """Check the width of a window that the class of ModernBERT's decoder saves."""
+    """Return "" if `sliding_window`, which the class of ModernBERT's decoder saves, is missing or
+    half of `local_attention`; ModelError for another width."""
     c.agree(sliding_window=c.size("local_attention") // 2)
     return ""
 

@@ -55,7 +55,7 @@ TWO: Mapping[str, Any] = {
     "final_logit_softcapping": 30.0,
     "attn_logit_softcapping": 50.0,
 }
-"""Those of Gemma2Config."""
+"""The fields of Gemma2Config that a count may depend on."""
 THREE: Mapping[str, Any] = {
     **LATER,
     "vocab_size": 262208,
@@ -64,7 +64,7 @@ THREE: Mapping[str, Any] = {
     "attn_logit_softcapping": None,
     "sliding_window_pattern": 6,
 }
-"""Those of Gemma3TextConfig."""
+"""The fields of Gemma3TextConfig that a count may depend on."""
 
 KINDS = ("full_attention", "sliding_attention")
 
@@ -100,9 +100,8 @@ def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str)
     `options`."""
     c.agree(use_bidirectional_attention=False, hidden_act=c.get("hidden_activation"))
     c.agree(cache_implementation="hybrid", sliding_window_size=c.get("sliding_window"))
-    c.fields_read.update(
-        ("query_pre_attn_scalar", "rope_local_base_freq")
-    )  # a constant, a base of angles
+    # a constant, and a base of angles
+    c.fields_read.update(("query_pre_attn_scalar", "rope_local_base_freq"))
     turned, _ = rotary(c)
     bias = ("bias",) if c.switch("attention_bias") else ()
     cap = ("soft-cap",) if c.get("attn_logit_softcapping") is not None else ()

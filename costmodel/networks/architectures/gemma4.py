@@ -194,7 +194,8 @@ def _on_streams(last: Sublayer, sizes: Mapping[str, Poly]) -> Sublayer:
 
 
 def _widths(c: Configuration, number: int) -> list[int]:
-    """The width of the FFN of each layer."""
+    """The width of the FFN of each of `number` layers, from one integer or a list of as many;
+    ModelError for any other value."""
     given = c.get("intermediate_size")
     if not isinstance(given, list):
         return [c.size("intermediate_size")] * number
@@ -207,8 +208,9 @@ def _widths(c: Configuration, number: int) -> list[int]:
 
 
 def _sparse(c: Configuration, number: int) -> list[bool]:
-    """Whether the gates of each layer are sparse, by the share of its gates that becomes 0; by
-    default those of the first ten layers, if there are more."""
+    """A list with a bool for each layer, whether gates are sparse: whether the share of its gates
+    that become 0 (`activation_sparsity_pattern`) is above 0. Without the field the first ten of
+    more than ten layers are sparse, and none of ten or fewer. ModelError for any other value."""
     given = c.get("activation_sparsity_pattern")
     if given is None:
         return [number > 10 and k < 10 for k in range(number)]
@@ -232,8 +234,9 @@ def _refuse_rotary(c: Configuration) -> None:
 
 
 def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
-    """The heads of each layer: as `per_layer_config` says; else, in full layers, as the fields with
-    `global` in their names say."""
+    """The heads of each layer: with `per_layer_config` ({"3": {"head_dim": 64}}) as the object says
+    of a layer, else by the file's usual fields; without, in full layers by the fields with `global`
+    in their names. ModelError for a layer that is not there."""
     h, g = c.size("head_dim"), c.size("num_key_value_heads")
     full_h, full_g = c.size_or_none("global_head_dim") or GLOBAL_WIDTH, g
     if c.switch("attention_k_eq_v"):

@@ -56,21 +56,14 @@ def read(c: Configuration) -> Description:
     d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
     c.fields_read.update(ONLY_NUMBERS)
     c.agree(
-        block_dim=d,
-        conv_dim=d,
-        conv_dim_out=d,
-        num_heads=c.size("num_attention_heads"),
-        block_use_swiglu=True,
-        use_pos_enc=True,
-    )
+        block_dim=d, conv_dim=d, conv_dim_out=d, num_heads=c.size("num_attention_heads"),
+        block_use_swiglu=True, use_pos_enc=True,
+    )  # fmt: skip
     turned, _ = rotary(c)
     listed = c.layers("full_attn_idxs")
     there = range(number) if listed is None else listed
     kinds = layer_kinds(c, number, lambda k: KINDS[k not in there], KINDS)
-    made = {
-        KINDS[0]: attention(c, "qk-norm", *turned),
-        KINDS[1]: gated_convolution(c),
-    }
+    made = {KINDS[0]: attention(c, "qk-norm", *turned), KINDS[1]: gated_convolution(c)}
     ffn = part("gated FFN", parts.gated_ffn())
     layers = [block(kind, made[kind], ffn, norm=norm) for kind in kinds]
     return decoder(c, "Lfm2", layers, norm, {"f": _width(c)})

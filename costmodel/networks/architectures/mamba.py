@@ -36,7 +36,7 @@ TWO: Mapping[str, Any] = {
     "n_groups": 8,
     "tie_word_embeddings": False,
 }
-"""Those of Mamba2Config."""
+"""The fields of Mamba2Config that a count may depend on."""
 
 ONLY_NUMBERS = (
     "time_step_min", "time_step_max", "time_step_floor", "time_step_scale", "time_step_limit",

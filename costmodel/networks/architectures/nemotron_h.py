@@ -78,13 +78,9 @@ def read(c: Configuration) -> Description:
     NemotronHModel: blocks of one sublayer each (Mamba-2, attention, an FFN or experts)."""
     c.with_defaults(DEFAULTS)
     c.require(
-        {
-            "mlp_hidden_act": ("relu2",),
-            "mamba_hidden_act": ("silu",),
-            "moe_latent_size": (None,),
-            "hidden_dropout": (0.0,),
-        }
-    )
+        {"mlp_hidden_act": ("relu2",), "mamba_hidden_act": ("silu",), "moe_latent_size": (None,),
+         "hidden_dropout": (0.0,)}
+    )  # fmt: skip
     c.fields_read.update(ONLY_NUMBERS)
     c.agree(attention_head_dim=c.size("head_dim"), num_query_groups=c.size("num_key_value_heads"))
     kinds, norm = _kinds(c), parts.rms_norm()
@@ -141,8 +137,9 @@ def _part(c: Configuration, kind: str) -> Any:
 
 
 def _kinds(c: Configuration) -> list[str]:
-    """The kind of each layer, from the letters of `hybrid_override_pattern` or from a list under
-    either name; ModelError for an unknown letter or kind."""
+    """The kind of each layer: as `layers_block_type` or `layer_types` lists them, else by the
+    letters of `hybrid_override_pattern`, by default ME*-. ModelError for an unknown letter or kind,
+    or another number of layers in `num_hidden_layers`."""
     pattern, listed = c.get("hybrid_override_pattern"), c.get("layers_block_type", "layer_types")
     if not isinstance(pattern, str | None):
         raise c.refused(f"'hybrid_override_pattern' must be letters in a string, got {pattern!r}")

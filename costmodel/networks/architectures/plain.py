@@ -107,7 +107,7 @@ class Experts:
     offset: bool = False
 
     def layers(self, c: Configuration, number: int) -> list[bool]:
-        """Whether each of a number of layers has experts."""
+        """A list with a bool for each of `number` layers: whether the layer has experts."""
         return self.there(c, number) if self.there else sparse(c, number, self.first)
 
     def read(self, c: Configuration, activation: str) -> tuple[Use, str]:

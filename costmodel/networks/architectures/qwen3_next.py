@@ -73,7 +73,7 @@ DENSE: Mapping[str, Any] = {
     "num_attention_heads": 16,
     "num_key_value_heads": 4,
 }
-"""Those of Qwen3_5TextConfig."""
+"""The fields of Qwen3_5TextConfig that a count may depend on."""
 MOE: Mapping[str, Any] = {
     **MIXERS,
     **EXPERTS,
@@ -85,7 +85,7 @@ MOE: Mapping[str, Any] = {
     "num_experts_per_tok": 8,
     "num_experts": 256,
 }
-"""Those of Qwen3_5MoeTextConfig."""
+"""The fields of Qwen3_5MoeTextConfig that a count may depend on."""
 
 KINDS = ("full_attention", "linear_attention")
 

@@ -58,7 +58,8 @@ DEEPSEEK = (
 
 
 def _mllama(c: Configuration, k: int, number: int) -> str:
-    """Cross-attention in the layers that the field lists, counted from 0."""
+    """Cross-attention in the layers that `cross_attention_layers` lists, from 0, or without the
+    field in layers 3, 8, ..., 38; full attention in the others."""
     listed = c.layers("cross_attention_layers")
     return CROSS if k in (range(3, 40, 5) if listed is None else listed) else FULL
 
@@ -313,7 +314,8 @@ BLOCKS: Mapping[str, str] = {"recurrent": LINEAR, "attention": NEAR}
 
 
 def _recurrent(c: Configuration, k: int, number: int) -> str:
-    """The kinds that `block_types` lists, in turn; ModelError for none, or an unknown one."""
+    """The kind of layer k: the names in `block_types` (`BLOCKS`) repeat, so that three names serve
+    layers 0 to 2, 3 to 5, ...; ModelError for a list without names, or an unknown name."""
     listed = c.listing("block_types")
     types = c.layer_types(len(listed or ()), [*BLOCKS], listed, "block_types")
     if not types:
@@ -469,7 +471,8 @@ def _neo(c: Configuration, k: int, number: int) -> str:
 
 
 def _turned(c: Configuration, number: int) -> list[bool]:
-    """Whether each layer of Llama 4 has rotary embedding."""
+    """A list with a bool for each layer of Llama 4, whether it has a rotary embedding: as the list
+    `no_rope_layers` says (1: it has), else all but each `no_rope_layer_interval`-th one."""
     every = c.size("no_rope_layer_interval")
     return c.flags("no_rope_layers", number) or [(k + 1) % every > 0 for k in range(number)]
 
@@ -526,7 +529,8 @@ def _mlstm(c: Configuration) -> Use:
 
 
 def _rounded(c: Configuration) -> int:
-    """The width of the FFN of xLSTM, rounded up to a multiple."""
+    """The width of the FFN of xLSTM: `ffn_proj_factor` times the channels of a row, rounded to a
+    multiple as the class does: to multiples of 64, 129 to 192 and 128.5 to 128."""
     multiple, factor = c.size("ffn_round_up_to_multiple_of"), c.positive("ffn_proj_factor")
     return int((c.size("hidden_size") * factor + multiple - 1) // multiple * multiple)
 

@@ -48,17 +48,11 @@ class T5:
         """Describe the network that a configuration describes, by the class that it names: encoder,
         decoder and head; without the head; or the encoder alone."""
         c.with_class().require({"is_encoder_decoder": (True,), "is_decoder": (False,)})
+        # the last two follow from feed_forward_proj
         c.fields_read.update(
-            (
-                "relative_attention_max_distance",
-                "initializer_factor",
-                "classifier_dropout",
-                "n_positions",
-                "output_past",
-                "dense_act_fn",  # both follow from feed_forward_proj
-                "is_gated_act",
-            )
-        )
+            ("relative_attention_max_distance", "initializer_factor", "classifier_dropout",
+             "n_positions", "output_past", "dense_act_fn", "is_gated_act")
+        )  # fmt: skip
         ends = ("ForConditionalGeneration", "Model", "EncoderModel")
         named = c.architecture(*(self.name + end for end in ends)).removeprefix(self.name)
         given, own = c.get("tie_word_embeddings") is not False, c.get("scale_decoder_outputs")
@@ -85,14 +79,11 @@ class T5:
             "encoder" if named == ends[2] else "encoder-decoder",
             source=c.source,
             sizes={
-                "d": c.size("d_model"),
-                "L": layers,
-                "u": c.size("vocab_size"),
-                "f": c.size("d_ff"),
+                "d": c.size("d_model"), "L": layers, "u": c.size("vocab_size"), "f": c.size("d_ff"),
             },
             dtype=c.dtype,
             model_type=c.fields["model_type"],
-        )
+        )  # fmt: skip
 
     def _both_stacks(self, c: Configuration, deep: int, layers: int) -> tuple[Stack, Stack]:
         """The stacks of the encoder, `deep` layers of e tokens, and of the decoder, with a number

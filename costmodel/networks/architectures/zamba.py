@@ -44,12 +44,7 @@ def read(c: Configuration) -> Description:
     """Describe the network of a configuration of Zamba2ForCausalLM or Zamba2Model. ModelError for
     a list of layers of another length than their number, or heads that do not fit the widths. With
     an untied head the class shares no block, and each block keeps adapters of other layers."""
-    c.with_class().require(
-        {
-            "use_shared_block_lora": (True,),
-            "use_shared_mlp_lora": (True,),
-        }
-    )
+    c.with_class().require({"use_shared_block_lora": (True,), "use_shared_mlp_lora": (True,)})
     c.fields_read.update(ONLY_NUMBERS)
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
     usual = [KINDS[k in HYBRID] for k in range(54)]
@@ -76,8 +71,8 @@ def read(c: Configuration) -> Description:
 
 
 def _adapters_of_others(made: Sequence[Block], sets: int) -> list[Use]:
-    """The part of adapters that blocks without shared weights keep for the other layers, each
-    `sets`-th one, as a list; [] without such layers."""
+    """A list of one part, the adapters that each hybrid layer of `made` keeps for all others of its
+    set: of 4 layers in 2 sets, layer 0 for layer 2, 1 for 3, and back. [] without such others."""
     others = sum(len(made[k % sets :: sets]) - 1 for k in range(len(made)))
     if not others:
         return []
