@@ -91,13 +91,13 @@ def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) ->
 
 
 def _padded(cells: int) -> int:
-    """The next multiple of `PADDED`."""
+    """The least multiple of `PADDED` that is not below `cells`: 256 for 1 and for 256."""
     return -(-cells // PADDED) * PADDED
 
 
 def _window(part: Held, array: Array) -> int | None:
-    """The number of tokens that a window reads, the new one included; None for an array without a
-    window, a state, or the rows of a convolution."""
+    """The most tokens that a window or chunk has, the new one included; None for an array without
+    a window, a state, or the rows of a convolution."""
     if part.role == "state" or array.convolved or array.most is None:
         return None
     return array.most + 1

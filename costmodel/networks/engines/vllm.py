@@ -120,8 +120,8 @@ def _states(held: Holding, typed: Dtypes) -> dict[Use, int]:
 
 
 def _windows(held: Holding) -> dict[Use, int]:
-    """A dict: part whose attention has a window -> how many rows of earlier tokens one layer
-    holds."""
+    """A dict: part whose attention has a window or chunks of w tokens -> the w-1 rows of earlier
+    tokens that one layer holds."""
     return {
         part.use: most
         for part in held.parts

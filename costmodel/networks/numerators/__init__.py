@@ -91,7 +91,9 @@ LESS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One term of a formula beside the exact operations of a training step of one sequence."""
+    """One term of a formula beside the exact operations of a training step of one sequence: both
+    numbers (`counted`, rounded down, and `exact`), and the cause of their difference, "" for none.
+    """
 
     term: str
     counted: int

@@ -55,7 +55,8 @@ class Part:
         router: of these, entries of a router.
         others: further parameters, such as biases and gains.
         idle: parameters of experts that a token does not go through.
-        read: entries of `weights` that a token is multiplied with.
+        read: entries of `weights` that a token is multiplied with, once for each run: more than
+            `weights` where layers share these.
         pair: multiplications that join one query with one key and value, over all heads of one
             layer; 0 if the part is no attention.
         window: the tokens that the attention of a token reaches, itself included; None: all.
