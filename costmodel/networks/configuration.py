@@ -91,13 +91,14 @@ TABLES_OF_ANGLES = frozenset(
     original_max_position_embeddings rope_theta rope_type short_factor short_mscale truncate type
     """.split()  # noqa: SIM905 - as above
 )
-"""What rotary parameters may say that only changes numbers in tables of cosines and sines, or that
-classes with a remark on it read alone."""
+"""Names of rotary parameters that only change numbers in tables of cosines and sines, and of a
+scale of queries, `llama_4_scaling_beta`, that remarks on its classes call not counted."""
 
 
 @dataclass
 class Configuration:
-    """A configuration with the defaults of its class, and which of its fields were read."""
+    """The fields of the file `path` (name -> value), the defaults of the model's class for missing
+    fields, and the names of the fields that a reader took (`fields_read`)."""
 
     path: Path
     fields: Mapping[str, Any]
@@ -108,9 +109,10 @@ class Configuration:
     older: frozenset[str] = frozenset()
     """Names of fields of older files, which the class reads too."""
     around: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of the file whose object of a text the fields are; {} where they are the file."""
+    """The fields of the whole file where `fields` are those of its text alone, which an object in
+    it has ("text_config"); {} where `fields` are the whole file's."""
     remark: str = ""
-    """What the fields leave out of the model."""
+    """A sentence on what counts leave out, such as towers for images; "" for nothing."""
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Configuration:
         """This configuration, changed: with the defaults of its class for fields not given."""
@@ -168,7 +170,7 @@ class Configuration:
 
     @property
     def source(self) -> str:
-        """Where the network comes from, for documents."""
+        """The file and its type of model, for documents: "config.json, model_type llama"."""
         return f"{self.path}, model_type {self.fields['model_type']}"
 
     @property
@@ -205,7 +207,7 @@ class Configuration:
         return next((self.defaults[name] for name in names if name in self.defaults), None)
 
     def of_class(self, *names: str) -> list[str]:
-        """Those of the spellings of a field that the model's class reads."""
+        """Of the names of a field, those that the model's class reads, in the order given."""
         known = {*self.defaults, *self.spellings, *self.spellings.values(), *self.older}
         return [name for name in names if name in known]
 
@@ -264,16 +266,16 @@ class Configuration:
         return None if value is None else [*value]
 
     def layers(self, name: str) -> list[int] | None:
-        """The numbers of layers, from 0, that the field `name` lists; None if it is missing or
-        null, ModelError for any other value."""
+        """The integers in the list of the field `name`, numbers of layers from 0 on (-1 or 99 stay,
+        and name no layer); None if it is missing or null, ModelError for any other value."""
         found = self.listing(name)
         if any(type(one) is not int for one in found or ()):
             raise self.refused(f"'{name}' must list layers by number, from 0 on, got {found!r}")
         return found
 
     def flags(self, name: str, layers: int) -> list[bool] | None:
-        """What the field `name` says of each layer, 0 or 1; None if it is missing, null or empty,
-        ModelError for any other value."""
+        """A list with a bool for each of a number of `layers`, from a list of 0 and 1 in the field
+        `name`; None if it is missing, null or empty, ModelError for any other value."""
         found = self.listing(name) or None
         if found and (len(found) != layers or any(one not in (0, 1) for one in found)):
             raise self.refused(f"'{name}' must say 0 or 1 for each of {layers} layers")

@@ -124,7 +124,7 @@ Source = Path | Mapping[str, Any]
 
 
 def _place(source: Source) -> Path:
-    """The path of a configuration; of mere fields a word for messages."""
+    """The path of a configuration, for messages; "configuration" for fields without a file."""
     return source if isinstance(source, Path) else Path("configuration")
 
 
