@@ -33,6 +33,7 @@ from costmodel.paths.followed import furthest_apart
 from costmodel.paths.hops import OUTER, Chunks, require_in_order
 from costmodel.paths.reachability import _extreme_row, rows_on_axes
 from costmodel.program.conventions import convention
+from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.questions.question import Answers, Case, Missing, Searched
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
@@ -689,6 +690,23 @@ def test_entries_at_a_stride_belong_to_the_last_row_that_they_are_computed_from(
     for length, width in ((1, 1), (3, 1), (5, 2)):
         assert is_found(mixer, {"l": length, "w": width}, {})
         assert cm.path_length(mixer).at(l=length, w=width) == min(1, length - 1)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 7])
+def test_rows_of_a_recurrence_stay_rows_where_a_small_size_leaves_out_all_else(length: int) -> None:
+    """Up to l = 4, S[g] = S[g-1] is all that is left: l - 1 hops. From l = 5 on, row g also reads
+    1..l - 4 under `dense`."""
+    mixer = Mixer("late")
+    l, s = mixer.sizes("l s")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        i, g = f.index("i", 1, l), f.index("g", 2, l)
+        j, S = f.index("j", 1, g - s), f.array("S", l)
+        S[1] = x[1] * 2
+        S[g] = S[g - 1] - cm.sum_(x[j], over=j)
+        y[i] = S[i] * 2
+    made = OracleComparison(mixer, rewrites=("dense",)).at({"l": length, "s": 4})
+    assert made.apart == [] and "path length" in made.compared
 
 
 def test_path_lengths_of_windows_equal_hops_counted_by_hand() -> None:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 
+from costmodel.language.equations import System
 from costmodel.language.nodes import Array
-from costmodel.oracle.execute import Execution
+from costmodel.oracle.execute import Execution, enlarged, run as run_at
 from costmodel.oracle.scalars import Entry
 
 
@@ -35,6 +37,28 @@ def reads(run: Execution) -> Iterator[tuple[Entry, Entry]]:
         for read in instance.placed:
             if run.token(read):
                 yield from ((read, written) for written in instance.writes)
+
+
+def sources(pairs: Iterable[tuple[Entry, Entry]]) -> Mapping[Entry, frozenset[int]]:
+    """Entry -> the input rows that the entry depends on, directly or not, given all pairs (entry
+    read, entry written) in the order of execution."""
+    found: dict[Entry, frozenset[int]] = {}
+    for read, written in pairs:
+        rows = {read[1][0]} if read[0].role == "input" else found.get(read, frozenset())
+        found[written] = found.get(written, frozenset()) | rows
+    return found
+
+
+@lru_cache(maxsize=64)
+def _of_few_rows(system: System, sizes: tuple[tuple[str, int], ...]) -> frozenset[Array]:
+    """The arrays whose entries all depend on the same input rows, but not on all, in an execution
+    at these sizes."""
+    made = run_at(system, dict(sizes), dense=system.beyond)
+    rows: dict[Array, set[frozenset[int]]] = {}
+    found = sources(reads(made))
+    for array, where in (entry for instance in made.instances for entry in instance.writes):
+        rows.setdefault(array, set()).add(found.get((array, where), frozenset()))
+    return frozenset(a for a, of in rows.items() if len(of) == 1 and len(min(of)) < made.sizes["l"])
 
 
 def most_hops(joined: Iterable[tuple[object, object]], length: int) -> int:
@@ -78,11 +102,7 @@ class Rows:
         """Array -> its entry -> the entries that are computed from it."""
         for read, written in self.reads:
             self.readers.setdefault(read[0], {}).setdefault(read, []).append(written)
-        self.sources: dict[Entry, frozenset[int]] = {}
-        """Entry -> the input rows that the entry depends on, directly or not."""
-        for read, written in self.reads:
-            rows = {read[1][0]} if read[0].role == "input" else self.sources.get(read, frozenset())
-            self.sources[written] = self.sources.get(written, frozenset()) | rows
+        self.sources = sources(self.reads)
         last = {array: k for k, i in enumerate(run.instances) for array, _ in i.writes}
         self.written: dict[Array, list[Entry]] = {}  # array -> its entries in order of writing
         for entry in (entry for instance in run.instances for entry in instance.writes):
@@ -120,13 +140,14 @@ class Rows:
 
     def _row_axes(self, array: Array) -> tuple[int, ...]:
         """The axis of an array that numbers rows, or its axes (chunk, place), at which most readers
-        read their own row: (1,) for k[c, j] with j in 1..l. () if all entries depend on the same
-        rows but not on all rows, and without an axis of l entries."""
+        read their own row: (1,) for k[c, j] with j in 1..l. () without an axis of l entries, and if
+        all entries depend on the same rows, but not on all, here and at larger sizes."""
         if array.role in ("input", "output"):
             return (0,)
         alike = {self.sources.get(entry, frozenset()) for entry in self.written.get(array, ())}
-        if len(alike) == 1 and len(min(alike)) < self.run.sizes["l"]:
-            return ()  # some rows and no others: no position tells them apart
+        few = len(alike) == 1 and len(min(alike)) < self.run.sizes["l"]
+        if few and array in _of_few_rows(self.run.system, enlarged(self.run)):
+            return ()  # no position tells the entries apart, at larger sizes either
         length, shape = self.run.system.mixer.role("input").shape[0], array.shape
         found: list[tuple[int, ...]] = [(k,) for k, extent in enumerate(shape) if extent == length]
         pairs = enumerate(pairwise(shape))
