@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.errors import ModelError as ModelError
+from costmodel.errors import shortened
 from costmodel.language.equations import Mixer
 from costmodel.language.options import braces, listed
 from costmodel.mixers.load import mixer as load_mixer
@@ -294,6 +295,10 @@ def exchanged(
     )
 
 
+MOST_LAYERS = 100_000
+"""The largest number of a layer that an option names."""
+
+
 def layer_numbers(option: str, typed: str) -> list[int]:
     """The numbers of the layers, from 1, that the text `typed` of an `option`, such as 2,4,6 or
     3-7, names, each once; ModelError for another text, or one without a number."""
@@ -302,9 +307,10 @@ def layer_numbers(option: str, typed: str) -> list[int]:
         first, dash, last = text.partition("-")
         last = last if dash else first
         whole = first.isdecimal() and last.isdecimal()
-        if not whole or not 1 <= int(first) <= int(last):
+        if not whole or not 1 <= int(first) <= int(last) <= MOST_LAYERS:
             raise ModelError(
-                f"{option} '{text}': expected numbers of layers from 1 on, such as 2,4,6 or 3-7"
+                f"{option} '{shortened(text)}': expected numbers of layers from 1 to "
+                f"{MOST_LAYERS:,}, such as 2,4,6 or 3-7"
             )
         found |= dict.fromkeys(range(int(first), int(last) + 1))
     return [*found]

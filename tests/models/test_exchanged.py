@@ -92,7 +92,8 @@ def test_the_table_says_what_changes() -> None:
             "gpt-2 --replace self-attention=she --L L",
             "--replace needs a number of layers: give --L",
         ),
-        ("decoder --replace x=y --layers 2,0", "'0': expected numbers of layers from 1 on"),
+        ("gpt-2 --replace self-attention=she --layers 1-1000000000", "'1-1000000000': expected"),
+        ("decoder --replace x=y --layers 2,0", "'0': expected numbers of layers from 1 to 100,000"),
     ],
 )
 def test_exchanges_that_are_refused(words: str, sentence: str) -> None:

@@ -238,8 +238,8 @@ def test_layers_are_recomputed_by_number() -> None:
             "--train layers.4.attn",
             "layers.4: there is no layer 4, since the network has layers 1 to 3",
         ),
-        ("--train layers.3-2.attn", "--train '3-2': expected numbers of layers from 1 on,"),
-        ("--recompute layers.0", "--recompute '0': expected numbers of layers from 1 on,"),
+        ("--train layers.3-2.attn", "--train '3-2': expected numbers of layers from 1 to 100,000,"),
+        ("--recompute layers.0", "--recompute '0': expected numbers of layers from 1 to 100,000,"),
         ("--recompute layers.2.attn", "--recompute 'layers.2.attn': expected one of none, layers,"),
     ],
 )
