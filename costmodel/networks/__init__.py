@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from costmodel.errors import ModelError as ModelError
-from costmodel.errors import shortened
+from costmodel.errors import ModelError as ModelError, shortened
 from costmodel.language.equations import Mixer
 from costmodel.language.options import braces, listed
 from costmodel.mixers.load import mixer as load_mixer
