@@ -78,7 +78,7 @@ class NvmlSensor(Board):
         return True
 
     def power_scope(self) -> int:
-        """MODULE if only the module's instant power is readable, else BOARD."""
+        """MODULE if the module tells instant power, and the board tells none or 0; else BOARD."""
         board = self.field(INSTANT, BOARD)
         module = None if board else self.field(INSTANT, MODULE)
         return BOARD if module is None else MODULE
@@ -94,8 +94,8 @@ class NvmlSensor(Board):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels that name what the figures cover besides this board and this process: its whole
-        module, the board of a virtual GPU, other processes."""
+        """Labels for whatever the figures cover besides this board and this process: "whole
+        module", "vGPU", and `SHARED` for other processes."""
         model = decoded(self.maybe("nvmlDeviceGetName") or "")
         mode = VIRTUAL.get(self.maybe("nvmlDeviceGetVirtualizationMode"), "")
         found = {
@@ -106,7 +106,8 @@ class NvmlSensor(Board):
         return tuple(label for label, holds in found.items() if holds)
 
     def require_alone(self) -> None:
-        """SensorError if others work on the board; called while this process is at rest."""
+        """Raise SensorError, or with `force` note the reason, if other processes use the board or
+        keep it busy while this process is at rest."""
         self.refuse_others()
         rates = self.maybe("nvmlDeviceGetUtilizationRates")
         if rates is not None and rates.gpu > BUSY_PERCENT:
@@ -127,7 +128,7 @@ class NvmlSensor(Board):
         self.shared = reason
 
     def energy_mJ(self) -> int:
-        """Millijoules since the driver was loaded."""
+        """Millijoules that the energy counter has counted since the driver was loaded."""
         return int(self.ask("nvmlDeviceGetTotalEnergyConsumption"))
 
     def power_mW(self) -> float | None:
@@ -142,7 +143,7 @@ class NvmlSensor(Board):
         return float(self.ask("nvmlDeviceGetPowerUsage"))
 
     def temperature_C(self) -> float | None:
-        """The chip's temperature; None if the board does not tell."""
+        """The chip's temperature in degrees Celsius; None if the board does not tell."""
         found = self.maybe("nvmlDeviceGetTemperature", 0)
         return None if found is None else float(found)
 
@@ -155,13 +156,13 @@ class NvmlSensor(Board):
         return found
 
     def now_ns(self) -> int:
-        """The host's monotonic clock."""
+        """Nanoseconds of the host's monotonic clock."""
         return self.clock()
 
 
 def open_sensor(device: str | torch.device, *, force: bool = False) -> NvmlSensor | Unavailable:
     """Open the energy and power sensors of torch's CUDA device, found by UUID, or return
-    Unavailable with the reason. With `force`, a board that others use is accepted and labelled."""
+    Unavailable with the reason. With `force`, other processes on the board cause a label."""
     place = torch.device(device)
     try:
         nvml = load_nvml()
@@ -192,7 +193,7 @@ def energy(
     Unavailable with the reason.
 
     `reset` runs before every call, and its energy is in the result. With `force`, energy is
-    measured and labelled even if other processes use the board.
+    measured and labelled even if other processes use the board. `pause(seconds)` waits.
     """
     sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):
@@ -234,9 +235,9 @@ def energies_in_turn(
 
 
 BATCH_S = 0.01
-"""The target duration of a batch: longer than NVML takes to answer, so that the queue never runs
-empty during a reading. If a batch has more launches than the queue holds, the host waits while
-enqueueing and reads less often, which `edge_error` shows; the load has no gap."""
+"""The target duration of a batch in seconds: NVML answers faster, so that the queue stays filled
+during a reading. If a batch has more launches than the queue holds, the host waits while enqueueing
+and reads less often, which `edge_error` shows; the load has no gap."""
 
 
 DEPTH = 2
@@ -266,7 +267,7 @@ def cuda_marker(device: torch.device) -> Marker:
 class QueuedLoad:
     """Keeps a GPU's queue filled with batches of calls of `fn`: an `energy.protocol.Load`.
 
-    `reset` runs before every call, as part of the load. `fn` may replay a graph.
+    `reset` runs before every call, as part of the load. `fn` may replay a CUDA graph.
     """
 
     def __init__(
@@ -315,8 +316,8 @@ class QueuedLoad:
             self.queue.popleft().synchronize()
 
     def fitting(self, calls: int) -> int:
-        """The number of calls that take about `BATCH_S` seconds, from a timed batch of `calls`
-        after a warm-up."""
+        """The number of calls (1 or more) that take about `BATCH_S` seconds, from a timed batch of
+        `calls` after an untimed batch; sets `self.calls` to `calls`."""
         self.calls = calls
         self.submit()
         self.drain()

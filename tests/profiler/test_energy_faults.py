@@ -164,7 +164,7 @@ def test_counter_that_jumps_discards_the_trial(board: Simulated) -> None:
     assert found.value == pytest.approx(load.call_J, rel=0.01)
     (why,) = found.details["discarded"]
     assert why.startswith("the energy counter jumped: one step means 4")
-    assert why.endswith("the board draws at most 1400 W")  # twice the limit of 700 W
+    assert why.endswith("at most 1400 W are plausible")  # twice the limit of 700 W
 
 
 def test_a_jump_shows_where_the_board_tells_no_limit(board: Simulated) -> None:

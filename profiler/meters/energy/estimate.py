@@ -56,8 +56,8 @@ def estimate_energy(
         pause: lets the device idle for a number of seconds.
 
     Returns:
-        Unavailable if the counter stands still, or decreases or jumps twice, or if another process
-            uses the device; the reason says what was measured before.
+        Unavailable if a sensor fails, the counter stands still, two attempts at a window fail, a
+            window has fewer than two batches, or another process uses the device.
     """
     found = paired_energy(sensor, {"": load}, pause=pause, limits=limits)
     return found if isinstance(found, Unavailable) else found.readings[""]
@@ -75,7 +75,7 @@ def paired_energy(
 
     Use an even number of trials: each round runs in the reverse order of its predecessor, and a
     linear drift cancels over two rounds. `pause` lets the device idle for a number of seconds.
-    Unavailable if a sensor is unusable or another process uses the device.
+    Unavailable in the cases of `estimate_energy`.
     """
     limits = limits or EnergyLimits()
     campaign = Campaign(sensor, loads, pause, limits)
@@ -89,7 +89,8 @@ def paired_energy(
 
 @dataclass(frozen=True)
 class EnergyRatio:
-    """The energy of one candidate divided by the energy of another, with its interval."""
+    """The energy of one candidate divided by the energy of another: `value`, the geometric mean of
+    the rounds, and the ends of its confidence interval."""
 
     value: float
     ci_low: float
@@ -100,7 +101,7 @@ class EnergyRatio:
 
 @dataclass(frozen=True)
 class PairedEnergy:
-    """Readings of candidates that took turns: sample k of each reading is from round k."""
+    """Readings of candidates (by name) that took turns: sample k of each is from round k."""
 
     readings: Mapping[str, Reading]
     confidence: float
@@ -108,7 +109,7 @@ class PairedEnergy:
     def ratio(self, name: str, other: str, *, net: bool = False) -> EnergyRatio:
         """The energy per call of the candidate `name` divided by that of `other`: the geometric
         mean over rounds, and its interval by Student t on logarithms. The sensor's gain cancels.
-        ValueError if an energy, or the lower end of its interval, is not positive."""
+        ValueError if the energy of a round is not positive, or a common error reaches 100 %."""
         tops, bottoms = (self.samples(each, net) for each in (name, other))
         if min(*tops, *bottoms) <= 0:
             raise ValueError(
@@ -127,19 +128,19 @@ class PairedEnergy:
         return EnergyRatio(math.exp(mean), math.exp(low), math.exp(high), ratios)
 
     def common_error(self, name: str, net: bool = False) -> float:
-        """The relative error that all samples of a candidate may share."""
+        """The error that all samples of a candidate may share, relative to gross or net energy."""
         found = self.readings[name]
         share = float(found.details.get("common_error", 0.0))
         return share * found.value / found.details["net_J"] if net else share
 
     def samples(self, name: str, net: bool = False) -> tuple[float, ...]:
-        """Joules per call of a candidate, one sample per round."""
+        """Joules per call of a candidate, gross or net, one sample per round."""
         found = self.readings[name]
         return tuple(found.details["net_samples_J"]) if net else found.samples
 
 
 def student_interval(samples: Sequence[float], confidence: float) -> tuple[float, float]:
-    """The confidence interval of the mean of a few samples, by Student's t.
+    """(low, high): the confidence interval of the mean of two or more samples, by Student's t.
 
     >>> low, high = student_interval([1.0, 2.0, 3.0], 0.95)
     >>> round(low, 3), round(high, 3)  # t of 2 degrees of freedom: 4.303; 4.303 / sqrt(3) = 2.484
@@ -193,8 +194,8 @@ def energy_reading(
 def spread_of_mean(
     samples: Sequence[float], common_J: float, limits: EnergyLimits
 ) -> dict[str, float]:
-    """The samples' standard deviation, and the confidence interval of their mean, which reaches at
-    least `common_J`, the error that all samples may share, to each side."""
+    """A dict: `sd`, the samples' standard deviation; `ci_low`, `ci_high`, the confidence interval
+    of their mean, at least `common_J`, the error that all samples may share, to each side."""
     low, high = student_interval(samples, limits.confidence)
     mean = statistics.fmean(samples)
     ends = {"ci_low": min(low, mean - common_J), "ci_high": max(high, mean + common_J)}
@@ -202,14 +203,14 @@ def spread_of_mean(
 
 
 def common_error(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> float:
-    """The relative error that all trials may share although their phases are random: of the time
-    between polls, of bursts that the ends of every window cut alike, or of bursts in step with the
-    counter. `across` is the relative standard deviation of energy between trials.
+    """The relative error that all trials may share although their phases are random. `across` is
+    the relative standard deviation of energy between trials.
 
-    A window that begins and ends anywhere in a load of bursts holds more or less than the mean
-    energy by at most the range by which the energy since the start strays from a straight line. If
-    bursts make the trials differ, the counter sees a part of the time, and the second sensor sees
-    another part: the error is the largest distance of either sensor from the mean in any trial.
+    For each trial the error of its length by polling, or the error by bursts that the ends of the
+    window cut (at most the range by which the energy since the start strays from a straight line),
+    whichever is larger; then the mean over trials. If bursts make the trials differ, each sensor
+    sees a part of the time: the error is then at least the largest distance of either sensor's
+    power in any trial from the mean power.
     """
     stretches = [trial.window.stretch for trial in trials]
     found = statistics.fmean(max(each.stray, each.edge_error) for each in stretches)
@@ -222,7 +223,7 @@ def common_error(trials: Sequence[Trial], across: float, limits: EnergyLimits) -
 
 def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
     """Details on power in W: the mean over trials, the value of each trial, and the largest
-    relative spread within a window."""
+    relative spread between the parts of a window."""
     each = [trial.window.stretch.power_W for trial in trials]
     return {
         "power_W": statistics.fmean(each),
@@ -233,7 +234,7 @@ def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
     """Details on the power of the idle board with a context (active idle) in W: its mean at the
-    times of the trials (`idles_W`), and the readings before and after all trials."""
+    times of the trials (`idles_W`), and the powers and temperatures before and after them."""
     before, after = found.idles
     return {
         "idle": "active: context up, no work",
@@ -271,13 +272,13 @@ def window_details(
 
 
 MOST_STEPS = 60
-"""A record holds about this many steps of each trial at most: several in a row count as one."""
+"""A record holds at most this many steps of each trial: of more, some in a row count as one."""
 
 
 def steps_of(stretch: Stretch) -> dict[str, list[float]]:
-    """The steps of the energy counter in a window, for a later judgement of the sensor: for each
-    the milliseconds and joules since the previous, and `width_ms`, the time between the polls that
-    bound it. Empty lists without a counter."""
+    """A dict of lists with an entry for each of at most `MOST_STEPS` steps of the energy counter in
+    a window, for a later judgement of the sensor: milliseconds and joules since the step before,
+    and `width_ms` between the polls that bound the step. Empty lists without a counter."""
     edges = stretch.edges[:: 1 + len(stretch.edges) // MOST_STEPS]
     pairs = list(pairwise(edges))
     return {
@@ -290,7 +291,7 @@ def steps_of(stretch: Stretch) -> dict[str, list[float]]:
 def power_check(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
     """Details that check the energy counter by a second sensor, the power reading: `check_J`, its
     integral over the counter's windows in J per call; `check_gap`, the relative gap to the counter
-    that is largest in magnitude. Both are None, with a reason, without a second sensor."""
+    that is largest in magnitude. Both are None, with a reason, if a trial lacks the reading."""
     checks = checks_of(trials)
     if not checks:
         only = "there is no power reading" if sensor.counter else "there is no energy counter"
@@ -346,12 +347,11 @@ def rule_labels(
 
 
 def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool:
-    """Whether power comes in bursts, within a window (the relative spread of its single power
-    readings exceeds `limits.steady`) or between windows, which begin at different phases of the
-    load.
+    """Whether power comes in bursts: within a window (`Stretch.bursts`, the relative spread of the
+    shortest pieces that the sensor resolves, exceeds `limits.steady`), or between windows, which
+    begin at different phases of the load and differ by the first or the second sensor.
 
-    The counter shows differences between phases, or the second sensor does, which samples a smaller
-    part of the time. `across` is the relative standard deviation of energy between trials.
+    `across` is the relative standard deviation of energy between trials.
     """
     stretches = [trial.window.stretch for trial in trials]
     if max(stretch.bursts for stretch in stretches) > limits.steady:
@@ -363,15 +363,15 @@ def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool
 
 
 def idle_gap(found: Trials) -> float:
-    """The largest gap between the two sensors at idle, relative to the primary sensor; 0 without a
-    second sensor."""
+    """The largest gap in magnitude between the two sensors' idle powers, relative to the first
+    sensor; 0 without a second sensor."""
     pairs = [(idle.stretch.check_W, idle.stretch.power_W) for idle in found.idles]
     return max(abs(check / power - 1) if check is not None else 0.0 for check, power in pairs)
 
 
 def idle_change(found: Trials) -> float:
-    """The difference of the readings of idle power before and after the trials, relative to their
-    mean.
+    """The magnitude of the change of idle power from before to after the trials, relative to the
+    mean of both readings.
 
     Leakage changes idle power slowly; a large difference is other work, or another board state.
     """

@@ -126,7 +126,7 @@ class Load(Protocol):
     """Calls in a batch."""
 
     def submit(self) -> None:
-        """Queue one more batch."""
+        """Queue one more batch, without waiting for its end."""
         ...
 
     def ready(self) -> bool:
@@ -148,34 +148,34 @@ class EnergyLimits:
     min_periods: int = 20  # steps of the counter in one window
     min_batches: int = 8  # whole batches in one window
     max_window_s: float = 60.0  # `min_batches` lengthen a window up to this
-    phase_s: float = 0.1  # the longest random pause before a trial, or else the counter's period
+    phase_s: float = 0.1  # the longest random pause before a trial, unless a period is longer
     seed: int = 0  # draws the pauses and the order of candidates
     settle_s: float = 1.0  # load before a window
     # load, or rest, before a reading of averaged power: the mean covers the last second and is
     # published up to one update late
     averaged_settle_s: float = 1.5
-    warm_s: float = 1.0
-    warm_cap_s: float = 10.0  # longest warm-up while the temperature still rises
-    warm_rise_C: float = 1.0  # a rise in `warm_s` seconds below which the board is warm
-    idle_discard_s: float = 1.0
-    idle_s: float = 3.0
+    warm_s: float = 1.0  # load between two readings of temperature in warm-up
+    warm_cap_s: float = 10.0  # after this time warm-up begins no further `warm_s`
+    warm_rise_C: float = 1.0  # a change in `warm_s` seconds up to which the board is warm
+    idle_discard_s: float = 1.0  # rest before a reading of idle power
+    idle_s: float = 3.0  # length of a reading of idle power
     temperature_C: float = 3.0  # largest range of temperatures at trial starts, around warm-up's
     cooldown_s: float = 60.0  # longest wait for the board to cool, all trials together
     patience_s: float = 2.0  # longest wait for the counter to move
-    poll_s: float = 0.001
-    power_poll_s: float = 0.02
+    poll_s: float = 0.001  # shortest time between two polls of the counter
+    power_poll_s: float = 0.02  # the same for the power reading, or half a period of the counter
     # the largest relative sd of power between the parts of a window (also of an idle one), and the
     # largest relative difference of the two idle powers, without a label
     steady: float = 0.10
-    parts: int = 10
+    parts: int = 10  # parts of a window whose powers are compared
     accept: float = 0.02  # relative sd between trials up to which there is no label
-    sensors_agree: float = 0.05
-    edge_error: float = 0.01
-    confidence: float = 0.95
+    sensors_agree: float = 0.05  # relative gap of two sensors up to which there is no label
+    edge_error: float = 0.01  # relative error of a window's length, likewise
+    confidence: float = 0.95  # of the intervals
 
     def __post_init__(self) -> None:
-        """Check the limits; ValueError for fewer than 2 trials, one of the `times` below that is
-        not above 0 s, or a confidence outside (0, 1)."""
+        """Raise ValueError for fewer than 2 trials, one of the `times` below that is not above 0 s,
+        or a confidence outside (0, 1)."""
         if self.trials < 2:
             raise ValueError(f"expected 2 trials or more, for their spread; got {self.trials}")
         times = ("window_s", "min_window_s", "settle_s", "warm_s", "idle_s", "poll_s")
@@ -228,11 +228,9 @@ class EnergyLimits:
         return cls.asked(window_s, trials)
 
     def window(self, period_s: float, batch_s: float = 0.0) -> float:
-        """Seconds of one window, for a counter that steps every `period_s` and batches of
-        `batch_s`.
-
-        The window is lengthened to hold enough counter steps and, up to `max_window_s`, enough
-        batches.
+        """Seconds of one window, at least `window_s` and `min_window_s`, for a counter that steps
+        every `period_s` and batches of `batch_s`. The window holds `min_periods` steps, and
+        `min_batches` batches if these take at most `max_window_s`.
 
         >>> EnergyLimits(window_s=0.05).window(0.1)
         2.0
@@ -242,7 +240,7 @@ class EnergyLimits:
 
     def phase(self, period_s: float) -> float:
         """Seconds of the longest random pause before a trial, for a counter that steps every
-        `period_s`: every phase of the counter is equally likely.
+        `period_s`: at least one period, so that a trial may begin at any phase of the counter.
 
         >>> EnergyLimits().phase(0.02), EnergyLimits().phase(0.5)
         (0.1, 0.5)
@@ -259,14 +257,15 @@ class EnergyLimits:
         return max(self.idle_discard_s, self.reach(power))
 
     def reach(self, power: str | None) -> float:
-        """Seconds of the past over which a power reading is averaged."""
+        """Seconds after which a power reading no longer covers the time before: those of averaged
+        power, and 0 for instant power or none."""
         return self.averaged_settle_s if power == "averaged" else 0.0
 
     def seconds(
         self, period_s: float = 0.1, *, candidates: int = 1, power: str | None = "instant"
     ) -> float:
-        """The expected duration of a measurement, without cooling and without repeated trials, for
-        a counter that steps every `period_s` and a power reading of the kind `power` (None: none).
+        """The expected seconds of a measurement of `candidates` loads, without cooling, repetition
+        and long batches, for a counter that steps every `period_s` and power of the kind `power`.
 
         >>> round(EnergyLimits().seconds(0.1))
         41

@@ -48,13 +48,13 @@ class Idle:
 
 @dataclass(frozen=True)
 class Trial:
-    """One window of one candidate."""
+    """One window of one candidate; temperatures are None if unknown."""
 
-    name: str
+    name: str  # of the candidate
     window: Window
     start_C: float | None
     end_C: float | None
-    slowdowns: tuple[str, ...]
+    slowdowns: tuple[str, ...]  # labels of what held the clocks down during the window
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,20 @@ class Trials:
     """All trials of a measurement, and the readings of idle power before and after the trials."""
 
     idles: tuple[Idle, Idle]
-    rounds: tuple[Mapping[str, Trial], ...]
+    rounds: tuple[Mapping[str, Trial], ...]  # in each: name of a candidate -> its trial
     period_s: float | None
     """The period of the energy counter; None without a counter."""
-    batch_s: Mapping[str, float]
-    cooled_s: float
+    batch_s: Mapping[str, float]  # name of a candidate -> seconds of a batch
+    cooled_s: float  # pauses for cooling, all together
     discarded: tuple[str, ...]
-    """The reason for each trial or reading of idle power that was repeated."""
+    """The reason of each repeated warm-up, trial or reading of idle power, or failed repetition."""
 
     def of(self, name: str) -> tuple[Trial, ...]:
         """The trials of one candidate, in the order of the rounds."""
         return tuple(turn[name] for turn in self.rounds)
 
     def idle_W(self, at_ns: float) -> float:
-        """Idle power at a time, on the line through the two readings."""
+        """Idle power in W at a time in ns, on the line through the two readings."""
         before, after = self.idles
         share = (at_ns - before.at_ns) / (after.at_ns - before.at_ns)
         return before.stretch.power_W + share * (after.stretch.power_W - before.stretch.power_W)
@@ -89,9 +89,9 @@ class Campaign:
     loads: Mapping[str, Load]
     pause: Callable[[float], None]
     limits: EnergyLimits
-    period_s: float | None = None
+    period_s: float | None = None  # of the counter; known after the first warm-up
     batch_s: dict[str, float] = field(default_factory=dict)
-    reference_C: float | None = None
+    reference_C: float | None = None  # the temperature after warm-up; None if unknown
     cooled_s: float = 0.0
     discarded: list[str] = field(default_factory=list)
     rounds: list[dict[str, Trial]] = field(default_factory=list)
@@ -117,8 +117,8 @@ class Campaign:
         return Trials((before, after), rounds, self.period_s, self.batch_s, cooled, discarded)
 
     def so_far(self) -> str:
-        """The joules per call that finished trials gave, in words that end a sentence; "" before
-        the first."""
+        """The range of joules per call in the finished trials of each candidate, in words that end
+        a sentence; "" before the first."""
         said = []
         for name in self.loads:
             found = [turn[name].window.call_J for turn in self.rounds if name in turn]
@@ -129,14 +129,14 @@ class Campaign:
         return f"; measured before: {'; '.join(said)}" if said else ""
 
     def orders(self, rounds: int) -> list[list[str]]:
-        """The order of candidates in each of `rounds` rounds: shuffled once, then forward and
-        backward in turns."""
+        """The order of the candidates' names in each of `rounds` rounds: shuffled once, then this
+        order and its reverse in turns."""
         order = list(self.loads)
         self.chance.shuffle(order)
         return [order if turn % 2 == 0 else order[::-1] for turn in range(rounds)]
 
     def running(self, name: str) -> Running:
-        """A load together with a new poller."""
+        """The load of the candidate `name`, together with a new poller."""
         return Running(self.loads[name], Poller(self.sensor, self.limits, self.period_s))
 
     def warm_up(self, name: str) -> None:
@@ -150,13 +150,14 @@ class Campaign:
         self.batch_s[name] = (marks[-1] - marks[0]) * 1e-9 / (len(marks) - 1)
 
     def warm(self, running: Running) -> None:
-        """Load until the temperature is steady, for at most `warm_cap_s`."""
+        """Load for `warm_s` seconds again and again, until the temperature changes by `warm_rise_C`
+        at most, is unknown, or `warm_cap_s` seconds are over."""
         end = self.sensor.now_ns() + self.limits.warm_cap_s * 1e9
         while abs(self.rise_C(running)) > self.limits.warm_rise_C and self.sensor.now_ns() < end:
             pass
 
     def rise_C(self, running: Running) -> float:
-        """The rise of temperature over `warm_s` of load; 0 if the temperature is unknown."""
+        """The rise (negative: fall) of temperature over `warm_s` of load; 0 if unknown."""
         before = self.sensor.temperature_C()
         running.during(self.limits.warm_s, batches=3)
         after = self.sensor.temperature_C()
@@ -164,7 +165,7 @@ class Campaign:
 
     def idle(self) -> Idle:
         """Read active idle power (a context, no work), after the device has rested; read once more
-        after a fault of the counter."""
+        after a fault of the counter. SensorError if another process works on the board."""
 
         def attempt() -> Idle:
             self.pause(self.limits.resting(self.sensor.power))
@@ -175,7 +176,7 @@ class Campaign:
         return self.retried(attempt, keep_first)
 
     def trial(self, name: str) -> Trial:
-        """One window of a candidate, repeated once if void or throttled."""
+        """One window of a candidate, repeated once if the counter failed or heat slowed it."""
         return self.retried(lambda: self.attempt(name), throttled)
 
     def attempt(self, name: str) -> Trial:
@@ -205,9 +206,9 @@ class Campaign:
             self.cooled_s += seconds
 
     def warm_again(self, running: Running) -> None:
-        """Keep the load running while the device is more than `temperature_C` / 2 below
-        `reference_C` (after warm-up) and the load heats it, for at most `warm_cap_s` seconds;
-        nothing if the temperature is unknown."""
+        """Load for `warm_s` seconds again and again, while the device is more than
+        `temperature_C` / 2 below `reference_C` (after warm-up), the last `warm_s` heated it and
+        `warm_cap_s` seconds are not over; nothing if the temperature is unknown."""
         if self.reference_C is None:
             return
         least, limits = self.reference_C - self.limits.temperature_C / 2, self.limits
@@ -217,9 +218,9 @@ class Campaign:
                 return
 
     def retried(self, attempt: Callable[[], Found], again: Callable[[Found], bool]) -> Found:
-        """The result of `attempt()`, which is made again if it raises CounterFault or `again` holds
-        for its result; the result of the last of `ATTEMPTS` attempts is kept in any case. Raises
-        SensorError: the last attempt raised CounterFault too."""
+        """The result of `attempt()`, which is made again, `ATTEMPTS` times in all, if it raises
+        CounterFault or `again` holds for its result. Returns the last result that an attempt gave;
+        SensorError if every attempt raised CounterFault."""
         earlier: list[Found] = []
         for left in reversed(range(ATTEMPTS)):
             try:

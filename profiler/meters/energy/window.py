@@ -1,8 +1,8 @@
 """Power over one window of load or of idling, from the energy counter or the power reading.
 
-A counter of energy moves in steps, some per second. A poller reads it over and over. An edge is a
-step as the poller sees it, between the last poll with the old value and the first with the new one.
-A stretch is a span of time inside the window, from edge to edge if there is a counter.
+A counter of energy moves in steps, some per second. A poller reads the counter over and over. An
+edge is a step as the poller sees the step, between the last poll with the old value and the first
+with the new value. A stretch is a span of time, from edge to edge if there is a counter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OVER_MEDIAN = 10.0
 
 @dataclass(frozen=True)
 class Edge:
-    """A step of the counter, known to lie between two polls."""
+    """A step of the counter to `energy_mJ`, known to lie between two polls."""
 
     early_ns: int
     late_ns: int
@@ -47,10 +47,11 @@ class Edge:
 
 @dataclass
 class Poller:
-    """Reads a sensor whenever a reading is due; keeps every counter step and every power reading.
+    """Reads a sensor whenever a reading is due; keeps each step that polling sees, and each power
+    reading that succeeds.
 
-    If `period_s` is known, polling rests for most of a period after a step: a poll costs the host
-    time that the load may need.
+    If `period_s`, the counter's period, is known, polling rests for most of a period after a step:
+    a poll costs the host time that the load may need.
     """
 
     sensor: Sensor
@@ -124,7 +125,7 @@ class Running:
 
     load: Load
     poller: Poller
-    marks: list[int] = field(default_factory=list)  # ns at the end of each batch
+    marks: list[int] = field(default_factory=list)  # ns: at the start, then at each batch's end
 
     def __enter__(self) -> Running:
         return self
@@ -149,7 +150,7 @@ class Running:
             self.step()
 
     def until_edge(self) -> int:
-        """Keep the load running until the counter moves; the index of that edge."""
+        """Keep the load running until the counter moves; the index of this edge (`until_edge`)."""
         return until_edge(self.poller, self.step)
 
 
@@ -178,13 +179,13 @@ class Stretch:
     check_W: float | None
     """Power by the power reading, if `power_W` comes from the counter; None otherwise."""
     spread: float
-    """`unsteadiness` of parts of the stretch, about a tenth each."""
+    """Relative standard deviation (`unsteadiness`) of parts, about `limits.parts` of them."""
     bursts: float
-    """`unsteadiness` of the shortest pieces that the sensor resolves."""
+    """The same of the shortest pieces that the counter resolves, or of single power readings."""
     stray: float
     """How far the energy since the start strays from a straight line, relative to all energy."""
     edge_error: float
-    """The largest relative error of the length by polling: half the width of both edges."""
+    """The largest relative error of the length by polling: half the width of both edges; or 0."""
     edges: tuple[Edge, ...] = ()
     """The counter's steps; none without a counter."""
 
@@ -196,7 +197,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of load, the calls in it and the seconds per call."""
+    """A stretch of load, the seconds per call, and the whole batches and their calls in it."""
 
     stretch: Stretch
     call_s: float
@@ -212,7 +213,7 @@ class Window:
 
 
 def update_period(running: Running, edges: int = 8) -> float:
-    """Seconds between steps of the counter under load: the median of `edges` gaps."""
+    """Seconds between the counter's steps under load: the median gap in a row of `edges` edges."""
     first = running.until_edge()
     while len(running.poller.edges) < first + edges:
         running.until_edge()
@@ -272,12 +273,11 @@ def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
 
 
 def by_counter(poller: Poller, first: int, last: int) -> Stretch:
-    """The power, and its spread, between the counter's steps number `first` and `last` among those
-    that were seen.
+    """The power, and its spread, between the edges with the indices `first` and `last`.
 
     Raises:
         CounterFault: the counter jumped between the two edges.
-        SensorError: the counter did not move.
+        SensorError: the counter shows no energy between them.
     """
     edges = poller.edges[first : last + 1]
     start, end = edges[0], edges[-1]
@@ -303,8 +303,8 @@ def by_counter(poller: Poller, first: int, last: int) -> Stretch:
 
 
 def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimits) -> Stretch:
-    """Mean power between two moments by the power reading, and its spread over `limits.parts`
-    parts; SensorError if there is no reading or 0 W."""
+    """Mean power between two moments by the power reading, and its spread over those of
+    `limits.parts` parts that have a reading; SensorError if there is no reading or 0 W."""
     power_W = mean_power(poller.powers, start_ns, end_ns)
     if not power_W:
         shown = "no reading" if power_W is None else "0 W"
@@ -322,8 +322,8 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
 
 
 def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
-    """Raise CounterFault if one step of the energy counter implies more power than the board can
-    draw: more than its limit (None: unknown) or else than the median of the steps, by a factor."""
+    """Raise CounterFault if one step of the energy counter implies more than `OVER_LIMIT` times the
+    board's power limit, or if the limit is unknown (None), `OVER_MEDIAN` times the median step."""
     # mJ/ns = 1e6 W, over the longest time that the step may have taken
     steps = [
         (b.energy_mJ - a.energy_mJ) / (b.late_ns - a.early_ns) * 1e6 for a, b in pairwise(edges)
@@ -331,14 +331,14 @@ def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
     most = OVER_LIMIT * limit_W if limit_W else OVER_MEDIAN * statistics.median(steps)
     if max(steps) > most:
         raise CounterFault(
-            f"the energy counter jumped: one step means {max(steps):.0f} W, and the board draws "
-            f"at most {most:.0f} W"
+            f"the energy counter jumped: one step means {max(steps):.0f} W, and at most "
+            f"{most:.0f} W are plausible"
         )
 
 
 def mean_power(powers: Sequence[tuple[float, float]], start: float, end: float) -> float | None:
-    """The integral of power readings (ns, W) over a window, divided by the window's length; None
-    without a reading in the window. Each reading holds until the next, the first from the start.
+    """The integral of power readings (ns, W) over a window, divided by the window's length, in W;
+    None without a reading inside. Each inside holds until the next, the first from the start.
 
     >>> mean_power([(0, 100.0), (5, 200.0)], 0, 10)
     150.0
@@ -359,9 +359,8 @@ def unsteadiness(marks: Sequence[Edge]) -> float:
     """Relative standard deviation between pieces from mark to mark, of as many steps of the counter
     each: of their energies or of their powers, whichever is smaller.
 
-    A step may become visible late: energies are then equal, and only the lengths of the pieces
-    vary. The counter may step irregularly: powers are then equal, and energies vary as lengths do.
-    Both vary only where the load does.
+    A step may become visible late: then lengths of pieces vary at equal energies. The counter may
+    step irregularly: then energies vary as lengths do. Both vary together only with the load.
     """
     energies = [b.energy_mJ - a.energy_mJ for a, b in pairwise(marks)]
     powers = [
@@ -371,8 +370,8 @@ def unsteadiness(marks: Sequence[Edge]) -> float:
 
 
 def stray(edges: Sequence[Edge]) -> float:
-    """How far the energy since the first step strays from a straight line (`off_line`): in time or
-    in steps, whichever is less, for the reasons of `unsteadiness`."""
+    """How far the energy since the first step strays from a straight line over time, or over the
+    number of steps, whichever is less, for the reasons of `unsteadiness`; see `off_line`."""
     energies = [edge.energy_mJ - edges[0].energy_mJ for edge in edges]
     times = [gap_s(edges[0], edge) for edge in edges]
     return min(off_line(times, energies), off_line(range(len(edges)), energies))
@@ -390,14 +389,15 @@ def off_line(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def finest(edges: Sequence[Edge]) -> int:
-    """The number of steps in the shortest piece whose length polling resolves to a few per cent."""
+    """The number of steps in the shortest piece whose length polling resolves: `FINE` times the
+    median time between the polls around a step."""
     coarse = statistics.median(edge.width_s for edge in edges)
     step = gap_s(edges[0], edges[-1]) / (len(edges) - 1)
     return math.ceil(FINE * coarse / step)
 
 
 def relative_sd(values: Sequence[float]) -> float:
-    """Standard deviation divided by the mean; 0 for one value or equal values.
+    """Standard deviation divided by the mean; 0 for no value, one value or equal values.
 
     >>> relative_sd([1.0, 3.0]) == 2**0.5 / 2, relative_sd([0.0, 0.0]), relative_sd([5.0])
     (True, 0.0, 0.0)
