@@ -47,7 +47,7 @@ class AllocatorEvent:
 
 @dataclass(frozen=True)
 class TensorSeen:
-    """A tensor at an address, as an operation read it; an expanded axis (stride 0) has length 1."""
+    """A tensor that an operation read at a time in ns; an expanded axis (stride 0) has length 1."""
 
     time: int
     address: Address
@@ -56,7 +56,7 @@ class TensorSeen:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all entries."""
+        """Bytes of all entries; overlapping windows have more than their storage."""
         entries = 1
         for extent in self.shape:
             entries *= extent
@@ -103,15 +103,13 @@ class Allocation:
 
     @property
     def whole(self) -> TensorSeen | None:
-        """The first of the largest tensors seen that fit into these bytes, or None: windows that
-        overlap (`unfold`) have more entries than the bytes hold."""
+        """The first of the largest tensors seen that fit into these bytes; None without one."""
         fitting = (tensor for tensor in self.seen if tensor.bytes <= self.bytes)
         return max(fitting, key=lambda tensor: tensor.bytes, default=None)
 
     @property
     def rounding(self) -> int:
-        """Bytes beyond the largest tensor, if the CUDA allocator's rounding explains them; else
-        0."""
+        """Bytes beyond those of `whole`, if the CUDA allocator's rounding explains them; else 0."""
         over = self.bytes - self.whole.bytes if self.whole is not None else 0
         rounded = self.made.address[0] == "cuda" and over < (BLOCK if self.bytes < LARGE else LARGE)
         return over if rounded else 0
@@ -119,7 +117,7 @@ class Allocation:
 
 def joined(events: Iterable[AllocatorEvent], seen: Iterable[TensorSeen]) -> list[Allocation]:
     """The list of allocations in order of time, each with the tensors seen at its address during
-    its live range."""
+    its live range; releases and tensors at other addresses are left out."""
     moments: list[AllocatorEvent | TensorSeen] = [*events, *seen]
     alive: dict[Address, Allocation] = {}
     found: list[Allocation] = []
@@ -136,8 +134,8 @@ def joined(events: Iterable[AllocatorEvent], seen: Iterable[TensorSeen]) -> list
 
 
 def alive_at_most(events: Iterable[AllocatorEvent]) -> tuple[int, int]:
-    """(the most bytes alive at one time, the time in ns at which they are), from the running sum of
-    allocations and releases; a release of bytes from before the recording counts as negative."""
+    """(the most bytes alive at one time, the first such time in ns), from the running sum; (0, 0)
+    if no sum is positive. Releases of bytes from before the recording count as negative."""
     held = most = when = 0
     for event in sorted(events, key=lambda event: event.time):
         held += event.bytes
@@ -163,8 +161,8 @@ class WatchedRun:
     allocations: Sequence[Allocation]
 
     def at_most(self) -> tuple[int, list[Allocation], int]:
-        """The peak in bytes, the allocations alive then, and the bytes from before the call that
-        were released by then, which the peak counts as negative."""
+        """The peak in bytes, the allocations alive then, and the bytes from before the call whose
+        release was recorded by then, which the peak counts as negative."""
         most, when = alive_at_most(self.events)
         alive = alive_at(self.allocations, when)
         return most, alive, sum(one.bytes for one in alive) - most
@@ -175,8 +173,8 @@ class WatchedRun:
 
 
 def watched(call: Callable[[], Any], device: str = "cpu") -> WatchedRun:
-    """Run a call under torch's profiler, and return its allocations, releases, reads and result;
-    NotTold if this profiler records no allocations."""
+    """Run a call under torch's profiler, and return its allocations and releases on the device
+    ("cpu", "cuda"), reads and result; NotTold if the profiler records no allocations on the CPU."""
     if device == "cpu":
         require_cpu_accounting()
     gc.collect()
@@ -234,7 +232,8 @@ def recorded_moments(
 
 
 def is_operation(name: str) -> bool:
-    """Whether a name in the profiler is that of an operation other than a composite."""
+    """Whether a name in the profiler has the form of an operation's (`aten::mm`), and is neither an
+    autograd node's nor a composite's."""
     return "::" in name and not name.startswith(NODES) and name not in composites()
 
 

@@ -28,7 +28,7 @@ Call = Callable[[], Any]
 
 
 MOST_RUNS = 6
-"""The most measured calls, until two consecutive peaks are equal."""
+"""The most measured calls: fewer if two consecutive peaks are equal."""
 
 
 OWN_ALLOCATOR = "name no backend in PYTORCH_CUDA_ALLOC_CONF, so that torch's own is in use"
@@ -65,9 +65,9 @@ def peak_memory(
     releases that torch's profiler recorded. Scratch memory that a library (oneDNN, MKL, cuDNN)
     takes from another allocator is not counted.
 
-    One unmeasured call first; then calls until two consecutive ones agree to the byte, six at most.
-    If none do, the value is the largest, with the label "runs disagree" and `agree` false.
-    Unavailable if the call fails, or if torch does not count the allocations here.
+    One or two unmeasured calls first; then calls until two consecutive peaks are equal, six at
+    most. If none are, the value is the largest, with the label "runs disagree" and `agree` false.
+    Unavailable if the call fails, or torch does not count the device's allocations.
     """
     place = torch.device(device)
     try:
@@ -102,10 +102,9 @@ def steady_runs(once: Callable[[], MeasuredPeak]) -> list[MeasuredPeak]:
 
 
 def peak_reading(runs: list[MeasuredPeak], beside: Mapping[str, Any]) -> Reading:
-    """Make the reading of peak memory, the largest peak of the runs; its samples are the last two
-    runs if these agree, else all runs.
-
-    `beside`: further details of the reading.
+    """Make the reading of peak memory from two or more runs: the peak of the last two if these
+    agree, even if an earlier peak was larger; else the largest peak. The samples are the last two
+    peaks, or all. `beside`: further details of the reading.
     """
     agree = runs[-1].peak == runs[-2].peak
     told = runs[-2:] if agree else runs
@@ -148,7 +147,7 @@ def require_cpu_accounting() -> None:
 
 def cpu_peak(fn: Call, reset: Call | None) -> MeasuredPeak:
     """Measure the peak of the bytes that one call allocates on the CPU; details: bytes alive
-    afterwards, and the number of allocations. `reset` runs first."""
+    afterwards (`kept`, with the result), and the number of allocations. `reset` runs first."""
     if reset is not None:
         reset()
     gc.collect()  # no reference cycle from before is freed during the call
@@ -177,7 +176,7 @@ def allocations(trace: Any) -> list[int]:
 
 
 def peak_of(changes: Iterable[int]) -> int:
-    """The highest running sum of changes in bytes, at least 0.
+    """The highest running sum of changes in bytes, at least 0 (also of no changes).
 
     >>> peak_of([8, 4, -8, 6])
     12
@@ -250,8 +249,8 @@ def requested_now(device: torch.device) -> int:
 
 def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> MeasuredPeak:
     """Measure the peak of the bytes requested from torch's CUDA allocator in a call, above those
-    from before the call; the details have the peaks of allocated and reserved bytes, and the bytes
-    alive afterwards."""
+    from before the call; details: the same of allocated and reserved bytes, `reserved_total` with
+    those from before, and the requested bytes alive afterwards, with the result. `reset` first."""
     if reset is not None:
         reset()
     gc.collect()
@@ -305,7 +304,7 @@ def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, A
     Without an answer of NVML: `driver_bytes` None and `driver_reason`.
 
     Args:
-        own: the id of this process.
+        own: the id of this process, by default the operating system's.
     """
     try:
         told = Board.of(device).own_bytes(own)

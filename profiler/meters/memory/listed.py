@@ -11,7 +11,7 @@ COPY = "copy"
 CAUSES: Mapping[str, str] = {
     WORKSPACE: "allocated and released within one operation",
     "mask": "booleans or integers: masks and positions, not arrays of the equations",
-    "filled": "filled with one number, or left empty; later writes into it are not traced",
+    "filled": "filled with constants, or left empty; later writes into it are not traced",
     COPY: "entries moved, nothing computed",
     "unseen": "alive after the forward pass, though autograd's hooks do not report it",
     "part": "autograd saved only a part of these bytes, but keeps the whole storage alive",
@@ -24,7 +24,7 @@ class LiveTensor(Record, frozen=True):
 
     Args:
         operation: the operation that made it; `node` is the autograd node that ran the operation.
-        shape, dtype: of the largest tensor seen in the bytes; None if no operation read them.
+        shape, dtype: of the largest tensor that fits into the bytes; None if none was seen.
             `views` are the shapes of equally large tensors, one per multiset of extents.
         bytes: of one tensor, without the allocator's rounding.
         cause: one of `CAUSES`, or "".
@@ -44,9 +44,9 @@ class LiveTensor(Record, frozen=True):
 
 class LiveTensors(Record, frozen=True):
     """The tensors alive at one moment. `total`: bytes by the allocator, above those before the
-    call. `rounding`: bytes that the allocator added. `released`: bytes from before the call that
-    were released. `left`: bytes that outlive the call, without its result and the tensors of known
-    role."""
+    call. `rounding`: bytes that the allocator added. `released`: bytes from before the call whose
+    release the profiler recorded (on CUDA: all). `left`: bytes that outlive the call, without its
+    result and the tensors of known role."""
 
     WRITTEN = ("tensors", "rounding", "released")  # the total is the value of the reading
 

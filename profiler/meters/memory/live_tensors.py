@@ -31,7 +31,7 @@ from profiler.meters.memory.without_values import watched_without_values
 
 FILLED = "arange empty empty_permuted empty_strided eye full ones scalar_tensor zeros"
 FILLING = frozenset(FILLED.split())
-"""Operations that make a tensor without reading one; variants `new_` and `_like` count as well."""
+"""Operations that make a constant or an empty tensor; variants `new_`, `_like` count as well."""
 
 THERE_BEFORE = "there before the call"
 """Stands for the operation of a tensor that existed before the call."""
@@ -99,7 +99,7 @@ def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
 
 
 def cause_of(one: Allocation) -> str:
-    """The reason why these bytes are no array of the equations; "" if there is none."""
+    """The first of workspace, mask, filled, copy (`CAUSES`) that holds for the bytes, or ""."""
     stem = one.made.operation.removeprefix("aten::")
     if one.inside:
         return WORKSPACE
@@ -111,7 +111,7 @@ def cause_of(one: Allocation) -> str:
 
 
 def counted(rows: Iterable[LiveTensor]) -> tuple[LiveTensor, ...]:
-    """Equal tensors merged, with their number, in the order of their first occurrence."""
+    """Equal tensors, each of number 1, merged, with their number, in order of first occurrence."""
     return tuple(replace(row, number=number) for row, number in Counter(rows).items())
 
 

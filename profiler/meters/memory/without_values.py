@@ -31,7 +31,7 @@ from profiler.meters.memory.allocations import (
 
 class LiveStorages(DispatchMode):
     """Notes the storages that operations make, until nothing refers to them, and the tensors that
-    operations read; times count the events."""
+    operations read; times count the events. `known`: address of a living storage -> reference."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class LiveStorages(DispatchMode):
         return self.time
 
     def _made(self, tensor: Tensor, name: str, node: str) -> None:
-        """Note the storage of a result, unless an earlier operation made it."""
+        """Note the storage of a result, unless it was there before or has no bytes."""
         storage = tensor.untyped_storage()
         place, size = storage._cdata, storage.nbytes()
         if place in self.known or not size:
