@@ -85,15 +85,15 @@ def old_pynvml(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def triton(around: Surroundings) -> Iterator[MachineFinding]:
-    """Yield a finding if Triton, which compiles for a GPU, is missing."""
+    """Yield a finding on a GPU if Triton, torch's compiler of kernels, is missing."""
     if around.on_gpu and around.version("triton") is None:
         said = "Triton is not installed: torch.compile needs Triton on a GPU"
         yield MachineFinding("Triton", LIMITS, said, "pip install triton")
 
 
 def board(around: Surroundings) -> Iterator[MachineFinding]:
-    """Yield findings from the facts that NVML states about the board (its mode, sharing,
-    persistence and clocks), and on other processes; none on a CPU, or if NVML cannot be loaded."""
+    """Yield findings from the facts that NVML states about torch's board (`BOARD`), and on other
+    processes; none on a CPU, if torch cannot use the GPU, or if NVML cannot be loaded."""
     if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
     try:
@@ -139,7 +139,7 @@ def shared(others: int) -> MachineFinding:
 
 
 def persistence(mode: str) -> MachineFinding | None:
-    """A finding if the persistence mode is off, so that the driver is unloaded between processes;
+    """A finding if the persistence mode is "off", so that the driver is unloaded between processes;
     else None."""
     said = "persistence mode is off: the driver loads anew for each process, counters begin at 0"
     return (
@@ -173,7 +173,7 @@ BOARD: Mapping[str, Callable[[Any], MachineFinding | None]] = {
 
 
 def load(around: Surroundings) -> Iterator[MachineFinding]:
-    """Yield a finding if more processes want to run than there are usable cores."""
+    """Yield a finding if the load average (processes that run or wait) exceeds the usable cores."""
     now, cores = load_average(around.host), usable_cores(around.host) or around.host.cores()
     if now is not None and cores and now > cores:
         said = f"load average {now:.1f} on {cores} cores: other processes compete for the cores"
@@ -203,7 +203,7 @@ def limited(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def scaling(around: Surroundings) -> Iterator[MachineFinding]:
-    """Yield a finding if the processors' frequency varies with load or temperature."""
+    """Yield a finding if the processors' frequency varies with the load, or else if they boost."""
     governor = around.host.text(f"{SCALING}/scaling_governor")
     if governor is not None and governor != "performance":
         said = f"the governor '{governor}' changes the processors' frequency with the load"
@@ -215,7 +215,7 @@ def scaling(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def contained(around: Surroundings) -> Iterator[MachineFinding]:
-    """Yield a finding if a container hides the process ids that NVML uses."""
+    """Yield a finding on a GPU if a container hides the process ids that NVML uses."""
     kind = container(around.host)
     if around.on_gpu and kind is not None and kind != NO_CONTAINER:
         said = f"{kind}: NVML lists processes by the host's ids, so only their number is known"

@@ -35,6 +35,7 @@ COMPILE_S = 180.0
 
 
 Probe = Callable[[Surroundings], MachineFinding]
+"""A function that tries to measure one quantity."""
 
 
 NEEDS_GPU = "it needs an NVIDIA GPU, and the device is a CPU"
@@ -62,7 +63,7 @@ def small_call(device: str) -> Callable[[], Any]:
 
 def timed(around: Surroundings, meter: str) -> MachineFinding:
     """Make the finding on whether a latency can be measured, by trying a meter on a short call, for
-    at most a fraction of a second.
+    about half a second.
 
     `meter`: the name of a function of `meters.latency`, which is also the name of its reading.
     """
@@ -144,8 +145,8 @@ COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
 
 
 def compiling(around: Surroundings) -> MachineFinding:
-    """Make the finding on torch.compile, by a trial: it compiles a function in a separate process
-    without earlier caches."""
+    """Make the finding on torch.compile, by a trial in a separate process without earlier caches,
+    unless a variable of `OFF` switches the compiler off."""
     for name in OFF:
         if around.host.variables.get(name, "0") not in ("", "0"):
             return MachineFinding(
@@ -191,8 +192,8 @@ def energy(around: Surroundings) -> MachineFinding:
 
 
 def sharing_fix(reason: str) -> str:
-    """The remedy if the reason, a sentence, says that MIG splits the board or other processes use
-    it; "" for other reasons."""
+    """The remedy if the reason (a sentence) is that MIG splits the board or other processes use the
+    board; "" for other reasons."""
     if "MIG" in reason:
         return "take a whole GPU, or have MIG switched off (sudo nvidia-smi -mig 0)"
     if "process" in reason or "held by others" in reason or "busy" in reason:
@@ -271,7 +272,7 @@ SLOW = ("compile", "hardware counters")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings on measurable quantities, and on disturbances."""
+    """The findings on each quantity that was to be measured on `device`, and on disturbances."""
 
     device: str
     findings: tuple[MachineFinding, ...]
@@ -279,7 +280,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether every tried quantity can be measured and nothing disturbs."""
+        """Whether every tried quantity can be measured, in part at least, and nothing disturbs."""
         return all(f.verdict not in (NO, DISTURBS) for f in (*self.findings, *self.disturbances))
 
 
@@ -293,7 +294,7 @@ def diagnose(
     """Try every probe, each of which tries to measure one quantity; with `quick`, only those that
     start no process. Returns the findings, and the findings on disturbances.
 
-    If torch does not find the GPU, every finding is the reason.
+    If a GPU is asked for and torch does not find one, every finding on a quantity is the reason.
     """
     found, disturbing = [], tuple(disturbances(around))  # first, as probes are a load themselves
     if around.on_gpu and (fault := cuda_fault(around)):
@@ -320,8 +321,8 @@ def tried(name: str, probe: Probe, around: Surroundings) -> MachineFinding:
 
 
 def merged(findings: Sequence[MachineFinding]) -> list[MachineFinding]:
-    """The findings, of which those that differ only in their quantity become one that names all of
-    the quantities."""
+    """The findings in order of first occurrence; findings that differ only in their quantity become
+    one finding, which names all the quantities."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for each in findings:
         found.setdefault((each.verdict, each.said, each.fix), []).append(each.what)

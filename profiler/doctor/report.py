@@ -10,8 +10,8 @@ from profiler.host.probes import MachineFinding
 
 
 def document(found: Diagnosis) -> Document:
-    """Make the document of a diagnosis: tables of measurable quantities and of disturbances, equal
-    findings joined; JSON has every finding separately."""
+    """Make the document of a diagnosis: a table of quantities, with equal findings merged, and one
+    of disturbances; JSON has every finding separately."""
     return Document(
         lambda: tables(found),
         data=lambda: {
@@ -24,7 +24,7 @@ def document(found: Diagnosis) -> Document:
 
 
 def tables(found: Diagnosis) -> list[Table]:
-    """A table of measurable quantities, and a table of disturbances if there are any."""
+    """A table of quantities and their findings, and a table of disturbances if there are any."""
     measured = _table(f"Measured on {found.device}", "here", merged(found.findings))
     if not found.disturbances:
         return [measured]
