@@ -46,7 +46,7 @@ class Equal:
 
 @dataclass(frozen=True)
 class Named:
-    """A name as users type it; its title in a paper, and the sizes in the braces of the name."""
+    """A name as users type it; its title in a paper, and the (size, value) in its braces."""
 
     text: str
     title: str
@@ -55,7 +55,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Marked:
-    """A cell with a footnote."""
+    """A cell with a footnote, whose text is `note`."""
 
     cell: Cell
     note: str
@@ -87,8 +87,8 @@ def letter(name: str) -> Formula:
 
 
 def sentence(line: Text) -> Line:
-    """The line as a sentence: a capital at its beginning, a full stop (unless it has an end) and a
-    space at its end: ("Sizes: ", ..., ". ") for ("sizes: ", ...)."""
+    """A line of one part or more as a sentence: a capital at its beginning; ". " added to its end,
+    or " " after ".", "?" or "!": ("Sizes: ", 3, ". ") for ("sizes: ", 3)."""
     first, *others = line if isinstance(line, tuple) else (line,)
     first = first[:1].upper() + first[1:] if isinstance(first, str) else first
     last = others[-1] if others else first
@@ -129,7 +129,7 @@ class Column:
 
 
 def naming(columns: Sequence[Column]) -> list[int]:
-    """The columns with `Column.names`; the first column if there are none."""
+    """The indices of the columns with `Column.names`; [0], the first column, if there are none."""
     return [k for k, column in enumerate(columns) if column.names] or [0]
 
 
@@ -156,8 +156,8 @@ class Table:
     """A table: a title, columns, rows, and notes below it.
 
     Args:
-        slug: the end of its label in a document with several tables.
-        lead: the lead of its caption; if empty, the document's lead.
+        slug: the end of the table's label in LaTeX, in a document with several tables.
+        lead: sentences in the table's caption; if empty, the document's lead.
     """
 
     title: Text
@@ -174,19 +174,19 @@ class Table:
 
     @property
     def said(self) -> list[Line]:
-        """The notes that apply to the table's columns."""
+        """The notes for any table, and the notes of a column that this table has."""
         here = {column.name for column in self.columns}
         return [note.line for note in self.notes if not note.of or here & {*note.of}]
 
     @property
     def footnotes(self) -> list[str]:
-        """The reasons of missing cells and the notes of marked cells, each once, in order."""
+        """The reasons of missing cells and notes of marked cells, each once, in order of rows."""
         texts = (text for row in self.body for cell in row for text in _footnotes(cell))
         return list(dict.fromkeys(texts))
 
     @cached_property
     def marks(self) -> Mapping[str, int]:
-        """Footnote -> its number."""
+        """Text of a footnote -> its number, from 1."""
         return {note: k for k, note in enumerate(self.footnotes, 1)}
 
     def without(self, names: Sequence[str]) -> Table:
@@ -230,9 +230,8 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Shown:
-    """One displayed equation: left and right side, ranges, number in its source.
-
-    `closed` is the closed form of the right side, printed after another equals sign.
+    """One displayed equation: left and right side, ranges of its indices, `cite` (its number in
+    its source, or ""), and `closed`, the closed form of the right side, after another equals sign.
     """
 
     left: Math
@@ -305,7 +304,7 @@ class Page:
 
 
 DIGITS = 4
-"""The significant digits to which fractions are rounded."""
+"""The significant digits to which a fraction is rounded; more if its integer part has more."""
 
 
 def number(value: int | Fraction, *, rounded: bool = False) -> str:
@@ -331,13 +330,13 @@ def number(value: int | Fraction, *, rounded: bool = False) -> str:
 
 
 def is_rounded(value: Fraction) -> bool:
-    """Whether a fraction is no decimal with at most six places, so that it is rounded."""
+    """Whether a fraction needs more than six decimal places, so that the fraction is rounded."""
     return bool(10**6 % value.denominator)
 
 
 def pieces(word: str) -> list[str]:
     """The pieces of a word between which a line may be broken: after signs such as `-`, `+`, `*`,
-    but not within numbers; the whole word if it has at most `LONG` characters.
+    but not within decimals; the whole word if it has at most `LONG` characters.
 
     >>> pieces("self-attention+bidirectional"), pieces("2308.07661"), pieces("4*d**2*l/n")
     (['self-', 'attention+', 'bidirectional'], ['2308.07661'], ['4*d**2*l/n'])
