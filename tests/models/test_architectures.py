@@ -306,6 +306,8 @@ def test_a_share_of_the_channels_of_a_head_turns(tmp_path: Path) -> None:
         assert (use.mixer.options[-1], use.mixer.given.get("r")) == turned
 
 
+NARROW_3N = {"model_type": "gemma3n_text", "num_hidden_layers": 2, "num_kv_shared_layers": 0,
+             "layer_types": ["full_attention"] * 2}  # fmt: skip
 REFUSED = [
     ({"model_type": "qwen3_next", "num_experts_per_tok": 600}, "= 600 is more than the number of"),
     ({"model_type": "qwen3_next", "partial_rotary_factor": 0.05, "head_dim": 10}, "0 of the 10"),
@@ -320,6 +322,8 @@ REFUSED = [
     ({"model_type": "gemma4_text", "per_layer_config": {"x": {"head_dim": 8}}}, "names layer x"),
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 10,
       "use_bidirectional_attention": "all"}, "'all' and 'num_kv_shared_layers' are not known"),
+    ({**NARROW_3N, "intermediate_size": [True, True]}, "positive integer or a list of 2, one a la"),
+    ({**NARROW_3N, "activation_sparsity_pattern": [True, False]}, "must be a list of 2 numbers, on"),
     ({**ZAMBA, "layers_block_type": ["mamba"]}, "the kind of each of 4 layers"),
     ({"model_type": "zamba2", "n_mamba_heads": 7}, "divide mamba_expand * hidden_size = 5120"),
     ({"model_type": "zamba2", "mamba_expand": None}, "the size 'mamba_expand' is missing"),

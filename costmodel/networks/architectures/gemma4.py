@@ -52,7 +52,8 @@ class Heads:
 
 def read(name: str, bare: str, c: Configuration) -> Description:
     """Describe the network of a configuration of Gemma 4, whose classes are `name`ForCausalLM and
-    `name``bare`."""
+    `name``bare`. A layer is attention, an FFN (experts beside it if `enable_moe_block`), and maybe
+    an embedding of its own. The last `num_kv_shared_layers` layers read keys of earlier ones."""
     c.with_class().require({"use_bidirectional_attention": ("vision", None, "all")})
     c.fields_read.update(("num_experts", "top_k_experts", "moe_intermediate_size"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
@@ -194,12 +195,12 @@ def _on_streams(last: Sublayer, sizes: Mapping[str, Poly]) -> Sublayer:
 
 
 def _widths(c: Configuration, number: int) -> list[int]:
-    """The width of the FFN of each of `number` layers, from one integer or a list of as many;
-    ModelError for any other value."""
+    """A list with the width of the FFN of each of `number` layers. The field `intermediate_size` is
+    one integer for all layers or such a list; ModelError for any other value."""
     given = c.get("intermediate_size")
     if not isinstance(given, list):
         return [c.size("intermediate_size")] * number
-    if len(given) != number or not all(isinstance(f, int) and f > 0 for f in given):
+    if len(given) != number or not all(type(f) is int and f > 0 for f in given):
         raise c.refused(
             f"'intermediate_size' must be a positive integer or a list of {number}, one a layer, "
             f"got {given!r}"
@@ -214,7 +215,7 @@ def _sparse(c: Configuration, number: int) -> list[bool]:
     given = c.get("activation_sparsity_pattern")
     if given is None:
         return [number > 10 and k < 10 for k in range(number)]
-    numbers = isinstance(given, list) and all(isinstance(one, (int, float)) for one in given)
+    numbers = isinstance(given, list) and all(type(one) in (int, float) for one in given)
     if not numbers or len(given) != number:
         raise c.refused(
             f"'activation_sparsity_pattern' must be a list of {number} numbers, one a layer, got "
@@ -234,9 +235,11 @@ def _refuse_rotary(c: Configuration) -> None:
 
 
 def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
-    """The heads of each layer: with `per_layer_config` ({"3": {"head_dim": 64}}) as the object says
-    of a layer, else by the file's usual fields; without, in full layers by the fields with `global`
-    in their names. ModelError for a layer that is not there."""
+    """A list with the `Heads` of each layer. With `per_layer_config`, {"3": {"head_dim": 64}}, the
+    heads of layer 3 (from 0) have 64 channels, and all else is as `head_dim` and
+    `num_key_value_heads` say. Without it these two are for layers with windows; full layers have
+    `global_head_dim` channels and, if `attention_k_eq_v`, `num_global_key_value_heads` heads.
+    ModelError for a layer that the network lacks."""
     h, g = c.size("head_dim"), c.size("num_key_value_heads")
     full_h, full_g = c.size_or_none("global_head_dim") or GLOBAL_WIDTH, g
     if c.switch("attention_k_eq_v"):
@@ -305,7 +308,8 @@ def _names(kind: str) -> tuple[str, str]:
 
 
 def _made(c: Configuration, own: Heads) -> tuple[Use, ...]:
-    """Make the parts keys and values, with heads `own`, of a layer; later layers read them too."""
+    """Make the two parts, keys and values, of a layer with the heads `own`. The layer's attention
+    and that of later layers of its kind read their outputs by the names `writes`."""
     sizes = {"g": Poly.of(own.g), "K": Poly.of(own.h)}
     biased = c.switch("attention_bias")
     made = (layer_rows.keys(biased), layer_rows.values(biased))
@@ -316,8 +320,8 @@ def _made(c: Configuration, own: Heads) -> tuple[Use, ...]:
 
 
 def _given(c: Configuration, own: Heads, maker: int, layer: int) -> Use:
-    """Make the attention of layer number `layer` to the keys and values that layer number `maker`
-    makes."""
+    """Make the attention of layer number `layer`, with the heads `own`, to the keys and values of
+    layer number `maker`, which is an earlier layer or `layer` itself."""
     near = own.kind == KINDS[1]
     sizes = {"n": c.size("num_attention_heads"), "g": own.g, "K": own.h}
     sizes |= {"w": c.size("sliding_window")} if near else {}
