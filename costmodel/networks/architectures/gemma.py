@@ -71,7 +71,7 @@ KINDS = ("full_attention", "sliding_attention")
 
 def read(c: Configuration) -> Description:
     """Describe the network that a configuration of transformers' GemmaForCausalLM or GemmaModel
-    describes: blocks of rotary attention and a gated FFN."""
+    describes: equal layers, each rotary attention over all earlier tokens, then a gated FFN."""
     c.with_defaults(ONE)
     c.agree(hidden_activation=c.get("hidden_act"), use_bidirectional_attention=False)
     turned, _ = rotary(c)
@@ -95,9 +95,10 @@ def read_3(c: Configuration) -> Description:
 
 
 def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str) -> Description:
-    """Describe the network of Gemma 2 or 3 (`name`, `bare`: beginning and end of its classes'
-    names): full attention in one layer of `every`, a window in the others, with further
-    `options`."""
+    """Describe the network of Gemma 2 or 3: where `layer_types` does not list them, layers number
+    `every`, 2 `every`, ... (from 1) have full attention, all others a window. `name`: the beginning
+    of its classes' names ("Gemma3"); `bare`: the end of the name without a head ("TextModel");
+    `options`: further options of attention in all layers."""
     c.agree(use_bidirectional_attention=False, hidden_act=c.get("hidden_activation"))
     c.agree(cache_implementation="hybrid", sliding_window_size=c.get("sliding_window"))
     # a constant, and a base of angles

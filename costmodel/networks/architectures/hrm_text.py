@@ -25,8 +25,9 @@ REMARK = (
 
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of HrmTextForCausalLM or HrmTextModel: a layer for
-    each run of each layer of a stack. ModelError for a number of layers that the cycles do not
-    give."""
+    each run of each layer of a stack. With 2 cycles of 3 runs of L, the stacks run in the order L L
+    L H L L L H, and each run has `num_layers_per_stack` layers. ModelError if `num_hidden_layers`
+    differs from the number of layers in all runs."""
     c.with_class()
     high, low, n = c.size("H_cycles"), c.size("L_cycles"), c.size("num_attention_heads")
     each = c.size_or_none("num_layers_per_stack")
@@ -43,7 +44,7 @@ def read(c: Configuration) -> Description:
     runs = [*_runs(c, high, low)]  # ("L" or "H", `still`: "all" if no gradient passes, else "")
     # the weights of a stack are counted in its last run, if one has gradients the last of these
     ordered = sorted(range(len(runs)), key=lambda k: (runs[k][1] == "", k))
-    owners = {runs[k][0]: k for k in ordered}.values()
+    owners = {runs[k][0]: k for k in ordered}.values()  # numbers of runs, one of L and one of H
     layers: list[Block] = []
     for k, (stack, still) in enumerate(runs):
         own = [_run(plain, f"{stack}{i + 1}", stack, still, k in owners) for i in range(each)]

@@ -50,7 +50,8 @@ ONLY_NUMBERS = (
 
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of transformers' Lfm2ForCausalLM or Lfm2Model: in
-    each block attention or a gated convolution, then an FFN."""
+    each layer attention (in those that `layer_types`, or else `full_attn_idxs`, lists; without
+    both in all) or a gated convolution, then a gated FFN."""
     c.with_defaults(DEFAULTS)
     c.replaced(tie_word_embeddings="tie_embedding")
     d, number, norm = c.size("hidden_size"), c.size("num_hidden_layers"), parts.rms_norm()
@@ -61,8 +62,8 @@ def read(c: Configuration) -> Description:
     )  # fmt: skip
     turned, _ = rotary(c)
     listed = c.layers("full_attn_idxs")
-    there = range(number) if listed is None else listed
-    kinds = layer_kinds(c, number, lambda k: KINDS[k not in there], KINDS)
+    attending = range(number) if listed is None else listed
+    kinds = layer_kinds(c, number, lambda k: KINDS[k not in attending], KINDS)
     made = {KINDS[0]: attention(c, "qk-norm", *turned), KINDS[1]: gated_convolution(c)}
     ffn = part("gated FFN", parts.gated_ffn())
     layers = [block(kind, made[kind], ffn, norm=norm) for kind in kinds]

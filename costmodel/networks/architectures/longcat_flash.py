@@ -22,8 +22,8 @@ SCALES = "products of queries, of latent rows and of chosen scores with constant
 
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of LongcatFlashForCausalLM or LongcatFlashModel. A
-    layer has attention and an FFN twice; experts read the normed rows that the first FFN reads, and
-    their output is added at the end of the layer. Parts name the rows that they `reads`, by what
+    layer is attention, FFN, attention, FFN; experts read the normed rows that the first FFN reads,
+    and their output is added to that of the second. Parts name the rows that they `reads`, by what
     other parts `writes`."""
     c.with_class()
     number, norm = c.size("num_layers"), parts.rms_norm()

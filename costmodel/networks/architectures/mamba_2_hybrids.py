@@ -74,9 +74,10 @@ released files that the class does not read."""
 
 
 def read_granite(c: Configuration) -> Description:
-    """Describe the network of a configuration of GraniteMoeHybridForCausalLM or -Model: in each
-    block attention or Mamba-2, then experts or an FFN. ModelError if the heads of Mamba-2 together
-    are not `mamba_expand` times as wide as the rows."""
+    """Describe the network of a configuration of GraniteMoeHybridForCausalLM or -Model: each layer
+    is attention or Mamba-2 (as `layer_types` lists them, else Mamba-2), then experts, or a gated
+    FFN if `num_local_experts` is 0. ModelError if the heads of Mamba-2 together are not
+    `mamba_expand` times as wide as the rows."""
     c.with_defaults(DEFAULTS)
     c.fields_read.update(ONLY_NUMBERS)
     turned, share = rotary(c)
@@ -106,8 +107,8 @@ def read_granite(c: Configuration) -> Description:
 
 
 def read_falcon(c: Configuration) -> Description:
-    """Describe the network of a configuration of FalconH1ForCausalLM or -Model: in each block
-    Mamba-2 beside attention, then a gated FFN."""
+    """Describe the network of a configuration of FalconH1ForCausalLM or -Model: equal layers, each
+    with Mamba-2 and attention side by side, which read the same normed rows, then a gated FFN."""
     c.with_class().require({"hidden_act": ("silu",)})
     c.fields_read.update((*MULTIPLIERS, *OF_FALCON, "mamba_expand"))
     norm, wide = parts.rms_norm(), c.size_or_none("mamba_d_ssm")

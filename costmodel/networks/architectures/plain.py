@@ -114,7 +114,7 @@ class Experts:
         """Make the part mixture of experts, and return (part, remark). The chosen scores are
         divided by their sum if `normalised`, or the field that it names, is true; a field with a
         power of the sum must be 1 or null. The remark says that the class of transformers chooses
-        within groups of experts, and the part among all; "" for a class without groups."""
+        within groups of experts, and the part among all; "" for a class that chooses among all."""
         if self.inner:
             c = c.inside(self.inner, self.within, " ".join((self.numbers, *self.fixed)))
             c.require(self.fixed)
@@ -336,6 +336,8 @@ class Plain:
         both = (FULL, *self.mixers) if self.mixers else ()  # their fields count as read
         made = {kind: self._mixer(c, kind) for kind in dict.fromkeys((*kinds, *both))}
         routed = self.experts.layers(c, number) if self.experts else [False] * number
+        # `routed`: whether each layer has experts; `after`: True -> experts, False -> FFN, the part
+        # behind the mixer; `sizes`: letter -> value of the network's own sizes
         remarks, sizes, after = [self.remark], dict[str, int](), dict[bool, Use]()
         if any("mla" in made[kind].label for kind in kinds):
             remarks.append(ABSORBED)
@@ -358,11 +360,11 @@ class Plain:
         entry, drop = [*self._entry(c, norm)], self._dropout(c)
         layers = [
             block(
-                _label(kind, there, self.experts is not None), made[kind], after[there],
+                _label(kind, expert, self.experts is not None), made[kind], after[expert],
                 norm=norm, place=places[kind], scaled=self.residual, gated=kind in self.gated,
                 dropout=drop,
             )
-            for kind, there in zip(kinds, routed, strict=True)
+            for kind, expert in zip(kinds, routed, strict=True)
         ]  # fmt: skip
         layers = self._with_own_norms(layers, routed, norm)
         if self.adapted:
@@ -433,9 +435,10 @@ class Plain:
         return found
 
     def _mixer(self, c: Configuration, kind: str) -> Use:
-        """The mixer of the layers of a kind, as a part: the one that `mixers` has for the kind,
-        else self-attention, whose options come from the type, from switches of the configuration,
-        from windows and rotary embedding."""
+        """The mixer of the layers of a `kind` ("full_attention", "sliding_attention", ...), as a
+        part: the one that `mixers` has for the kind, else self-attention. Its options are those of
+        the type, those that fields of the configuration switch on (`switches`), the window of the
+        kind, and rotary embedding unless the kind is `still`; its sizes are those of the latter."""
         if kind in self.mixers:
             return self.mixers[kind](c)
         options = {*self.options}
@@ -498,13 +501,14 @@ class Plain:
     def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:
         """Yield the parts between the embedding and the layers, as far as the type has them:
         appended rows, positions, segments (BERT's sentence A or B), a norm, dropout, a map to d
-        channels; then weights that the class has and no pass reads: of angles, of the pooler."""
-        own = self._narrow(c)
+        channels; then weights that the class has and no pass reads: of angles, of the pooler.
+        `norm`: the mixer of the norm."""
+        own = self._narrow(c)  # {"d": the width of embedded rows} if a map makes them d wide
         wide = Poly.atom("d")
-        for there, rows_of, width_of in self.appended:
+        for switch, rows_of, width_of in self.appended:
             number, width = c.size(rows_of), Poly.of(c.size(width_of))
             label = f"rows of {rows_of.removesuffix('_vocab_size')}"
-            if c.switch(there):
+            if c.switch(switch):
                 table = parts.appended(number)
                 yield Use(label, table, sizes={"d": wide, "r": width}, table=True)
                 wide = wide + width

@@ -46,7 +46,8 @@ class T5:
 
     def read(self, c: Configuration) -> Description:
         """Describe the network that a configuration describes, by the class that it names: encoder,
-        decoder and head; without the head; or the encoder alone."""
+        decoder and head (ForConditionalGeneration); without the head (Model); or the encoder alone
+        (EncoderModel)."""
         c.with_class().require({"is_encoder_decoder": (True,), "is_decoder": (False,)})
         # the last two follow from feed_forward_proj
         c.fields_read.update(
@@ -56,7 +57,8 @@ class T5:
         ends = ("ForConditionalGeneration", "Model", "EncoderModel")
         named = c.architecture(*(self.name + end for end in ends)).removeprefix(self.name)
         given, own = c.get("tie_word_embeddings") is not False, c.get("scale_decoder_outputs")
-        given = given if own is None else own  # the class saves what the other field said
+        given = given if own is None else own  # the class saves what the other field said: whether
+        # rows are divided by sqrt(d) before the head
         scaled = given if self.scaled is None else self.scaled
         deep = c.size("num_layers")
         layers = c.size_or_none("num_decoder_layers") or deep
@@ -101,7 +103,8 @@ class T5:
         return encoder, replace(self._stack(c, layers, decodes=True), section="decoder")
 
     def _stack(self, c: Configuration, layers: int, *, decodes: bool) -> Stack:
-        """The stack of the encoder, or, if `decodes`, of the decoder, with a number of layers. The
+        """The stack of the encoder, or, if `decodes`, of the decoder: embedding, `layers` layers
+        and a norm. A layer of the decoder has cross-attention between self-attention and FFN. The
         table of the positions' learned numbers (`TABLE`) belongs to the first layer, whose table
         the others share, unless each layer has its own (`every`)."""
         norm, drop = parts.rms_norm(), None

@@ -20,8 +20,8 @@ WHOLE = "no patch is masked, and no loss is counted"
 
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of ViTForImageClassification, of ViTModel with its
-    pooler, or of ViTForMaskedImageModeling, which maps each patch to its pixels. ModelError for
-    patches larger than the image."""
+    pooler, or of ViTForMaskedImageModeling, which maps each patch to its pixels. Its l rows are one
+    for the class and one for each patch. ModelError for patches larger than the image."""
     c.with_class()
     c.fields_read.update(("encoder_stride", "attention_probs_dropout_prob"))
     named = c.architecture("ViTForImageClassification", "ViTModel", MASKED)

@@ -71,8 +71,9 @@ def read(c: Configuration) -> Description:
 
 
 def _adapters_of_others(made: Sequence[Block], sets: int) -> list[Use]:
-    """A list of one part, the adapters that each hybrid layer of `made` keeps for all others of its
-    set: of 4 layers in 2 sets, layer 0 for layer 2, 1 for 3, and back. [] without such others."""
+    """A list of one part: the parameters of the adapters, read by no token, that each hybrid layer
+    in `made` keeps for all others of its set; [] without such others. `sets`: the number of sets,
+    dealt in turn: of 4 layers in 2 sets, layer 0 keeps those of layer 2, 1 of 3, and back."""
     others = sum(len(made[k % sets :: sets]) - 1 for k in range(len(made)))
     if not others:
         return []
@@ -87,8 +88,9 @@ def _adapters_of_others(made: Sequence[Block], sets: int) -> list[Use]:
 
 
 def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
-    """Make the hybrid layer number `k` among such, from 0, whose weights are those of the block
-    number k mod `sets`, around the Mamba-2 layer `plain`."""
+    """Make the hybrid layer number `k` (counted among hybrid layers, from 0): a block of attention
+    and FFN before the Mamba-2 layer `plain`. Of `sets` sets of weights the block has number k mod
+    `sets`, and a tied network counts them in the first layer that has them."""
     d, n = c.size("hidden_size"), _heads(c)
     g, h, r = c.size_or_none("num_key_value_heads") or n, 2 * d // n, c.size("adapter_rank")
     f = c.size_or_none("intermediate_size") or 4 * d
@@ -163,9 +165,10 @@ def read_1(c: Configuration) -> Description:
     )
     plain = block("mamba", state, norm=norm)
     ties = c.switch("tie_word_embeddings")
+    # whether an earlier layer is hybrid -> the hybrid layer, which then shares the block's weights
     made = {later: _around(plain, uses, later and ties) for later in (False, True)}
-    there = [kind == "hybrid" for kind in kinds]
-    layers = [made[any(there[:k])] if own else plain for k, own in enumerate(there)]
+    hybrid = [kind == "hybrid" for kind in kinds]
+    layers = [made[any(hybrid[:k])] if own else plain for k, own in enumerate(hybrid)]
     return decoder(c, "Zamba", layers, norm, state="fp32")
 
 

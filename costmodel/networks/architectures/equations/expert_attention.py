@@ -20,9 +20,9 @@ SOURCE = "Shen et al. 2024, arXiv 2404.07413, section 2.2; Zhang et al. 2022, ar
 
 @noting
 def attention() -> Mixer:
-    """Make the part mixture of attention heads, as a mixer of rows x (l, d) to y (l, d): weights of
-    the chosen experts are the softmax of their scores, queries and keys have a rotary embedding,
-    and the output has a bias."""
+    """Make the part mixture of attention heads, as a mixer of rows x (l, d) to y (l, d). A token's
+    c of E experts, weighed by the softmax of their scores, have maps to queries, in g heads, and to
+    y; all share keys and values. Queries and keys have a rotary embedding, and y has a bias."""
     m = Mixer("expert-attention", title="Mixture of attention heads", source=SOURCE,
               group="attention")  # fmt: skip
     l, d, g, h = m.sizes("l d g K")
@@ -43,6 +43,7 @@ def attention() -> Mixer:
         p, k = f.index("p", 1, h / 2), seen_rows(f, frozenset(), i, l).over
         R, column = f.array("R", l, E), (j - 1) * h + c  # k: the rows up to i
         R[i, e] = sum_(x[i, a] * W_R[a, e], over=a)
+        # at[i, r]: the number of the r-th expert of token i; w[i, r]: the weight of its output
         at, w = routed(f, "chosen-softmax", R, (i, e, r), "")
         Q_p, Q = f.array("Q_p", l, chosen, g, h), f.array("Q", l, chosen, g, h)
         K_p, K, V = (f.array(name, g, l, h) for name in ("K_p", "K", "V"))

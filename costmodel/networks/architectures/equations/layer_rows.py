@@ -35,8 +35,8 @@ def _turned(f: Form, into: Array, of: Array, at: tuple[Index, ...], c: Index) ->
 
 @noting
 def keys(bias: bool = False) -> Mixer:
-    """Make the part keys, a mixer of rows x (l, d) to y (l, g, h): a linear map with its bias if
-    `bias`, an RMS norm of each head, and a rotary embedding."""
+    """Make the part keys, a mixer of rows x (l, d) to keys y (l, g, h) that several layers read: a
+    linear map (with a bias if `bias`), an RMS norm of each of g heads, and a rotary embedding."""
     m = Mixer("keys", title="Keys of several layers", source=GEMMA, group="attention")
     l, d, g, h = m.sizes("l d g K")
     x, y = m.input("x", l, d), m.output("y", l, g, h)
@@ -54,8 +54,8 @@ def keys(bias: bool = False) -> Mixer:
 
 @noting
 def values(bias: bool = False) -> Mixer:
-    """Make the part values, a mixer of rows x (l, d) to y (l, g, h): a linear map with its bias if
-    `bias`, and an RMS norm of each head without weights."""
+    """Make the part values, a mixer of rows x (l, d) to values y (l, g, h) for several layers: a
+    linear map (with a bias if `bias`), and an RMS norm without weights of each of g heads."""
     m = Mixer("values", title="Values of several layers", source=GEMMA, group="attention")
     l, d, g, h = m.sizes("l d g K")
     x, y = m.input("x", l, d), m.output("y", l, g, h)
@@ -71,9 +71,10 @@ def values(bias: bool = False) -> Mixer:
 
 @noting
 def attention(window: bool = False, bias: bool = False) -> Mixer:
-    """Make attention of rows x (l, d) to given keys K and values V (l, g, h), as a mixer: queries
-    in n heads with norms and a rotary embedding, each to all tokens up to its own or, if `window`,
-    to the last w. `bias`: queries and output have one each."""
+    """Make attention of rows x (l, d) to given keys K and values V (l, g, h), as a mixer to y (l,
+    d): queries in n heads of h channels, each with a norm and a rotary embedding; n/g heads read
+    one head of keys. A query attends to all tokens up to its own, or, if `window`, to the last w of
+    these; scores are not scaled. `bias`: the maps to queries and to the output have a bias."""
     title = "Attention to keys and values of a layer"
     m = Mixer("attention-to-given-keys", title=title, source=GEMMA, group="attention")
     l, d, n, g, h = m.sizes("l d n g K")
@@ -148,8 +149,9 @@ def layer_look_up() -> Mixer:
 @noting
 def layer_input(activation: str, streams: bool = False) -> Mixer:
     """Make the part input of a layer, as a mixer of rows x (l, d), embedded tokens z (l, d) and
-    rows q (l, f) of the layer's table, to y (l, d): act(x W_gate) * (norm(z W_P / sqrt(d)) + q) /
-    sqrt(2), times W_down. `streams`: x is the active one of S streams, times a weight a channel."""
+    rows q (l, f) of the layer's table, to y (l, d) = h W_down, where h (l, f) = act(x W_gate) *
+    (norm(z W_P / sqrt(d)) + q) / sqrt(2). `activation`: act, a name in `ACTIVATIONS`. `streams`: x
+    (l, S, d) has S streams; its stream A, times a weight for each channel, stands for x above."""
     m = Mixer("layer-input", title="Input of a layer", source=PER_LAYER, group="part of a network")
     l, d, width = m.sizes("l d f")
     shape = (l, several(m), d) if streams else (l, d)

@@ -22,9 +22,9 @@ from costmodel.networks.parts import noting
 
 @noting
 def mamba(chosen: Collection[str]) -> Mixer:
-    """Make Mamba of n heads, as a mixer of rows (l, d): N states for each of E inner channels;
-    B and C (the paper's) and the R numbers that give the step are maps of the E/n channels of a
-    head. `chosen`: options about biases, as those of Mamba.
+    """Make Mamba of n heads, as a mixer of rows x (l, d) to y (l, d): N states for each of E inner
+    channels; a head has maps of its own from its E/n channels to B and C (the paper's), and to the
+    R numbers that give the step. `chosen`: Mamba's options about biases, such as "in-bias".
 
     Gu and Dao 2023, arXiv 2312.00752; heads: Glorioso et al. 2024, arXiv 2405.16712, ZambaModel.
     """
@@ -50,13 +50,14 @@ def mamba(chosen: Collection[str]) -> Mixer:
         s, r = f.index("s", 1, N), f.index("r", 1, R)
 
         def mapped(name: str, map_: str, at: Index) -> Array:
-            """Define and return `name` (l, n, width), the channels X of a head times its map."""
+            """Define and return `name` (l, n, width of `at`): channels of a head times its map."""
             found = f.array(name, l, n, at.upper[0])
             found[i, g, at] = sum_(X[i, g, o] * W[map_][g, o, at], over=o)
             return found
 
         T, B, C = mapped("T", "W_R", r), mapped("B", "W_B", s), mapped("C", "W_C", s)
         step, U, O = (f.array(name, l, n, each) for name in ("step", "U", "O"))
+        # S: the states; `kept`: the share of a state that the next row keeps; U: what a row adds
         A, kept, S = f.array("A", n, each, N), *(f.array(x, l, n, each, N) for x in ("kept", "S"))
         given = sum_(T[i, g, r] * W["W_dt"][g, r, u], over=r) + W["b_dt"][g, u]
         step[i, g, u] = function("softplus", given)

@@ -45,7 +45,7 @@ def beside_embedding(number: int) -> Mixer:
 
 @noting
 def norm(number: int) -> Mixer:
-    """Make the part RMS norm, as a mixer of rows (l, d), with the gain of the block `number`."""
+    """Make the part RMS norm, before the FFN of the block `number`, as a mixer of rows (l, d)."""
     m = _made("norm-of-shared-block", "RMS norm of a shared block")
     l, d = m.sizes("l d")
     x, y, gain = m.input("x", l, d), m.output("y", l, d), m.parameter(f"gain_f{number}", d)
@@ -80,9 +80,10 @@ def _mapped(f: Form, x: Array, W: Array, at: Index | Poly, narrow: Array | None)
 
 @noting
 def attention(number: int, turned: bool = False, adapted: bool = False) -> Mixer:
-    """Make the attention of the block `number`, as a mixer of rows x (l, 2 d) to y (l, d): n heads
-    of h channels, g heads of keys and values, scores over sqrt(h/2). `turned`: a rotary embedding;
-    `adapted`: adapters of queries, keys and values."""
+    """Make the attention of the block `number` (from 1), as a mixer of rows x (l, 2 d), each beside
+    its embedded token, to y (l, d): n heads of queries and g heads of keys and values, of h
+    channels each; scores over sqrt(h/2). `turned`: queries and keys have a rotary embedding.
+    `adapted`: the maps to queries, keys and values have low-rank adapters."""
     m = _made("attention-of-shared-block", "Attention of a shared block", "attention")
     l, d, n, g, h = m.sizes("l d n g K")
     x, y = m.input("x", l, 2 * d), m.output("y", l, d)
@@ -120,9 +121,9 @@ def attention(number: int, turned: bool = False, adapted: bool = False) -> Mixer
 
 @noting
 def gated_ffn(number: int, activation: str, adapted: bool = False, biased: bool = False) -> Mixer:
-    """Make the gated FFN of the block `number`, f wide, as a mixer of rows (l, d). `adapted`: the
-    maps to gate and up have an adapter of one A and a B for each; `biased`: all maps have biases.
-    """
+    """Make the gated FFN of the block `number` (from 1), f wide, as a mixer of rows x (l, d) to y
+    (l, d). `adapted`: the maps to gate and up have low-rank adapters with one A (d, r) and two B
+    (r, f); `biased`: the maps to gate and up and the map down have biases."""
     m = _made("gated-ffn-of-shared-block", "Gated FFN of a shared block")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, d)

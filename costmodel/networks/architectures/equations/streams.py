@@ -52,8 +52,8 @@ def active() -> Mixer:
 
 @noting
 def modalities() -> Mixer:
-    """Make the part modalities, as a mixer of rows x (l, d) to y (l, S): tanh of a map of the
-    normed row over d."""
+    """Make the part modalities, as a mixer of rows x (l, d) of the active stream to y (l, S) =
+    tanh((norm(x) / d) W_M): the S numbers of a token that say how streams are mixed."""
     m = _made("modalities", "Modalities")
     (l, d), S = m.sizes("l d"), several(m)
     x, y = m.input("x", l, d), m.output("y", l, S)
@@ -117,8 +117,8 @@ def added() -> Mixer:
 
 @noting
 def low_rank() -> Mixer:
-    """Make the part LAuReL, as a mixer of rows x (l, d) to y (l, d): x plus the norm of a linear
-    map of rank r of x."""
+    """Make the part LAuReL (a residual of low rank), as a mixer of rows x (l, d) to y (l, d) =
+    x + norm(x W_left W_right), with r channels between the two maps."""
     m = Mixer(
         "laurel", title="Residual of low rank", group="part of a network",
         source="Menghani et al. 2024, arXiv 2411.07501; transformers, Gemma3nTextLaurelBlock",
@@ -140,7 +140,7 @@ def low_rank() -> Mixer:
 
 @noting
 def joined() -> Mixer:
-    """Make the part sum of a stream x, attention z and LAuReL w, all (l, d), over sqrt(2)."""
+    """Make the part sum, y = (x + z + w) / sqrt(2), of a stream, attention and LAuReL (l, d)."""
     m = Mixer("sum-of-three", title="Sum over sqrt(2)", group="part of a network")
     l, d = m.sizes("l d")
     x, z, w = m.input("x", l, d), m.input("z", l, d), m.input("w", l, d)
