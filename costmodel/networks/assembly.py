@@ -74,11 +74,12 @@ class _Placing:
             self.of["" if stack is None else stack.section, same[0][0].equal] = placed
 
     def layers(self, stack: Stack, layers: Poly) -> None:
-        """Add the parts of a stack's layers: norms before, parts that make rows for several layers,
-        mixers and other sublayers by their place in a layer, norms of their outputs, dropout,
-        residual sums, norms after."""
+        """Add the parts of a stack's layers, with the number of layers that have each: first the
+        norms before, then parts that make rows for several layers, mixers and other sublayers by
+        their place in a layer (all first ones, all second ones, ...), norms of their outputs,
+        dropout, residual sums, norms after. `layers`: the number of layers of the network."""
         numbers = stack.numbers(layers)
-        every = [(s, number) for block, number in numbers for s in block.sublayers]
+        every = [(s, number) for block, number in numbers for s in block.sublayers]  # of layers
         deepest = max(len(block.sublayers) for block, _ in numbers)
         inner = [
             (block.sublayers[place].part, number)

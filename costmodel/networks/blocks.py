@@ -212,7 +212,7 @@ class Stack:
         number = layers.constant()
         assert isinstance(number, int)
         turns, rest = divmod(number, len(self.blocks))
-        found: dict[object, tuple[Block, int]] = {}
+        found: dict[object, tuple[Block, int]] = {}  # `Block.equal` -> (block, layers with it)
         for k, block in enumerate(self.blocks):
             first, before = found.get(block.equal, (block, 0))
             found[block.equal] = first, before + turns + (k < rest)

@@ -132,8 +132,9 @@ class Choices:
     assumed: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ModelError for choices that are unknown or do not go together, SizeError for a bad
-        size."""
+        """Raise ModelError for choices that are unknown or do not go together, or a formula in
+        `widths` that cannot be read; SizeError for a size that is unknown or no positive integer.
+        """
         for name, known in VALUES.items():
             value = getattr(self, name)
             if value not in known:

@@ -206,9 +206,9 @@ def _through(
     squared: bool,
 ) -> Array:
     """Declare the experts' weights, write their equations and return Y (l, c, d): the output of
-    each of a token's c experts, whose numbers `at` (l, c) has, for the rows x (l, d); the experts
-    are `width` wide, and `hidden` writes their hidden rows; `biased` and `squared` as in
-    `experts`."""
+    each of a token's c experts for the rows x (l, d). `at` (l, c) has the numbers of the experts,
+    `width` is their width, and `hidden` writes their hidden rows with the `activation`; `biased`:
+    all maps have biases; `squared`: there is no map to gate."""
     m, (l, d), E = f.mixer, x.shape, at.below
     i, r, b, a = (f.indices[name] for name in "irba")
     q, c = f.index("q", 1, width), r.upper[0]
@@ -251,8 +251,9 @@ def _shared(
     f: Form, x: Array, activation: str, hidden: Hidden, shared: str, squared: bool
 ) -> Array:
     """Write the equations of the FFN, S wide, that all tokens x (l, d) go through, and return its
-    output (l, d); `hidden` writes its hidden rows; with biases if `shared` is "biased"; if "gated",
-    times the sigmoid of a score of the token; if `squared`, without a gate."""
+    output (l, d). `hidden` writes its hidden rows with the `activation`; `squared`: there is no map
+    to gate. `shared`: "plain"; "biased", all maps have biases; or "gated", the output is multiplied
+    by the sigmoid of a score of the token."""
     m, (l, d) = f.mixer, x.shape
     S = m.size("S", "width of the shared expert", 512)
     i, b, a, p = *(f.indices[name] for name in "iba"), f.index("p", 1, S)

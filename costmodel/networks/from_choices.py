@@ -28,7 +28,8 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def description(c: Choices) -> Description:
-    """Make the description of a network by stacks, blocks and parts, from its choices.
+    """Make the description of a network by stacks, blocks and parts, from its choices. Both stacks
+    of an encoder-decoder share the embedding E if `shared_vocabulary`.
 
     Raises:
         ModelError: a form that no mixer has, or a mixer whose inputs a layer does not have.
@@ -94,7 +95,7 @@ def _input(c: Choices, shared: frozenset[str]) -> Iterator[Use]:
     yield Use("embedding", embedding, shared=shared, table=True)
     if c.positions != "none":
         learned = c.positions == "learned"
-        rows = (c.position_rows or None) if learned else None
+        rows = (c.position_rows or None) if learned else None  # of the table; None: one a token
         added = parts.positions(c.positions, product and learned, learned and c.scale == "all")
         sizes = {"u": Poly.atom("l") if rows is None else Poly.of(rows)}
         yield Use(f"{c.positions} positions", added, sizes=sizes, table=True, rows=rows)
@@ -183,8 +184,9 @@ def own_sizes(c: Choices, mixer: Mixer) -> dict[str, int]:
 
 def _after_layers(c: Choices) -> Iterator[Use]:
     """Yield the parts after the layers, as far as chosen: transform with a norm, pooler,
-    classifier, head, probabilities and loss. A head over classes reads the first row (l = 1) of
-    each tower."""
+    classifier, head, probabilities and loss. A head over z classes (`classes`: its sizes, {} for a
+    head over the vocabulary) reads the first row (l = 1) of each tower, so d times towers channels.
+    """
     one = {"l": ONE}
     d, f, z = (Poly.atom(letter) for letter in "dfz")
     if c.transform != "none":

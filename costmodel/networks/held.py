@@ -116,7 +116,7 @@ class Holding:
     @cached_property
     def sizes(self) -> Mapping[str, int]:
         """A dict: letter -> value of all sizes of the network but the context t and the batch b:
-        its own, else the defaults."""
+        the network's own value, else `length` for l, else the default of the letter."""
         found = {} if self.length is None else {"l": self.length}
         found = {**found, **self.network.own.with_given({})}
         letters = {"l"}
@@ -142,19 +142,19 @@ class Holding:
 
     def _of(self, use: Use) -> Iterator[Held]:
         """Yield what one part holds of a sequence: a `Held` for its rows of tokens and one for its
-        recurrent state, each only if the part has some. Unanswered if the part has no one-token
-        inference."""
+        recurrent state, each only if the part has some; nothing for a part that does not run for a
+        new token. Unanswered if a part that does has no one-token inference."""
         if "inference" not in use.when or use.regularises:
             return  # the part, or dropout, does not run for a new token
         about = part_answers(use, "inference", Counting())
         found = Missing(about.unanswered) if about.unanswered else about.attempt(state_of)
         if isinstance(found, Missing):
             raise Unanswered(f"{use.name}: {found.reason}")
-        found = own_state(use, found)  # without rows that another part holds
+        found = own_state(use, found)  # array -> entries of a layer, but rows that others hold
         sizes = {x: Poly.of(value) for x, value in self.sizes.items()}
         for role in ROLES:
             of_role = {name: n for name, n in found.arrays.items() if found.roles[name] == role}
-            number = sum(of_role.values(), Exact()).substitute(use.sizes) * use.runs
+            number = sum(of_role.values(), Exact()).substitute(use.sizes) * use.runs  # of entries
             if not number.is_zero:
                 arrays = {self._array(use, name, n): n for name, n in of_role.items()}
                 layers = use.runs.at(self.sizes)
@@ -165,9 +165,9 @@ class Holding:
                 yield Held(use, role, layers, *of_t, dtype, tuple(arrays))
 
     def _array(self, use: Use, name: str, number: Exact) -> Array:
-        """Describe the array `name` of one layer of a part by an `Array`: its axes but that of
-        tokens as numbers, and the rows held after t tokens, `number` entries (in the part's sizes
-        and t) over their width."""
+        """Describe the array `name` of one layer of a part by an `Array`: the extents of its axes
+        but that of tokens, and the rows held after t tokens: `number`, the entries held (in the
+        part's sizes and t), over the entries of a row."""
         form = use.mixer.forms[use.token_form or use.form_under(())]
         array = {**use.mixer.arrays, **form.arrays}[name]
         tokens = [use.sizes.get(letter, Poly.atom(letter)) for letter in ("l", "e")]

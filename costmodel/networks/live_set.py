@@ -67,7 +67,9 @@ def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "n
 
 @cache
 def _largest(graph: Graph, chosen: tuple[tuple[str, int], ...], recompute: str) -> LiveSet:
-    """The largest live set at sizes, given as pairs of a letter and its value."""
+    """The largest live set of a training step at the sizes `chosen`, pairs (letter, value), with
+    the layers that `recompute` names run again. If layers repeat, the events of two networks of few
+    layers are simulated (`again`), and a live set grows with the layers left out."""
     sizes = dict(chosen)
     layers = graph.network.layers or LAYERS.at(sizes)
     again = repetition(graph.network, layers)
@@ -95,9 +97,9 @@ class _Simulation:
     """
 
     def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str, layers: int) -> None:
-        """List the runs of parts and the events of a step (forward and backward passes of runs),
-        and begin before the first event, with nothing live. Runs without gradients have no backward
-        event."""
+        """List the runs of parts of a network of `layers` layers and the events of a step (forward
+        and backward passes of runs), and begin before the first event, with nothing live. Runs
+        without gradients have no backward event."""
         self.graph, self.sizes = graph, sizes
         self.batch = sizes.get("b", 1)
         self.runs = schedule(graph.network, layers)
@@ -111,6 +113,7 @@ class _Simulation:
             if event.kind == "forward" or self.runs[event.run].use in flows
         )
         self.inside = {use: self._own_live_sets(use) for use in {run.use for run in self.runs}}
+        # a wire, the `_Gradient` of a wire, or a run's number (what it keeps) -> live elements
         self.live: dict[object, int] = {}
         self.needed = self._needed()
 
@@ -165,8 +168,9 @@ class _Simulation:
         return following is not None and not following[1]
 
     def _needed(self) -> dict[Wire, list[tuple[int, bool]]]:
-        """A dict: array between parts (a wire) -> the events that touch it, as (number, whether the
-        event writes it); a backward pass reads the arrays that its gradients need."""
+        """A dict: array between parts (a wire) -> the events that touch it in order, as (number of
+        the event, whether the event writes the wire: True, or reads it: False). A backward pass
+        reads the inputs and the output of its part that the part's gradients need."""
         found: dict[Wire, list[tuple[int, bool]]] = {}
         for k, event in enumerate(self.events):
             run = self.runs[event.run]

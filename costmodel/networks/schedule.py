@@ -96,8 +96,10 @@ class _Writer:
         return out
 
     def stack(self, stack: Stack, tower: int, layers: int, memory: Wire | None) -> Wire:
-        """Record the runs of one stack, entry, layers and end, and return the array at its end;
-        `tower` numbers the copies of the network, `memory` is the encoder's output, if any."""
+        """Record the runs of one stack, entry, layers and end, and return the array (a wire) at its
+        end. `tower`: the number of the copy of the network; `layers`: how many layers a stack
+        without a `depth` has; `memory`: the encoder's output, which cross-attention reads, if any.
+        """
         self.section = stack.section
         first = self.network.use(self.section, stack.entry[0])
         tokens = first.mixer.role("input")
@@ -625,9 +627,9 @@ def longest_in_order(
     # `longest` keeps one path of several
     (walk,) = _paths(schedule(network, few), stage, recompute, rules)
     blocks = _folded([*_layer_by_layer(walk.steps, passed)])
-    further = number - few
+    further = number - few  # layers left out of the walk
     fixed = {stack.section for stack in network.described.stacks if stack.depth is not None}
-    # of each stack and direction, the block of most layers stands for the layers left out too
+    # (stack, direction) -> the block of most layers, which stands for the layers left out too
     most: dict[tuple[str, bool], Block] = {}
     for block in blocks:
         if block.place is not None and block.place[0] not in fixed:

@@ -118,8 +118,8 @@ class Graph:
 
 @cache
 def gradient_entries(graph: Graph, use: Use, name: str) -> Exact:
-    """How many entries of the gradient of a part's array `name` equations define (other entries are
-    0 and not added), as a formula in the network's sizes."""
+    """How many entries of the gradient of a part's array `name` are defined by equations, as a
+    formula in the network's sizes; all other entries are 0, and no addition counts for them."""
     system = graph.gradients(use).system
     wanted = use.mixer.arrays[name]
     arrays = {e.array for e in system.backward if e.array.gradient_of is wanted}
@@ -197,9 +197,9 @@ def _total(numbers: Iterable[Exact]) -> Exact:
 
 
 def _sums_between_parts(graph: Graph, runs: tuple[PartRun, ...]) -> dict[tuple[str, Exact], int]:
-    """A dict over the arrays between parts (wires) that several runs read: (name, number of
-    additions of one array's gradients) -> how many such arrays there are. Unsupported if no reader
-    gives every entry a gradient."""
+    """A dict over the arrays between parts (wires) that several runs read, and whose gradients
+    from these runs are added: (the wire's name, additions for one such wire) -> how many wires have
+    this name and number. Unsupported if no reader gives every entry a gradient."""
     found: Counter[tuple[str, Exact]] = Counter()
     for wire, reading in readers(runs).items():
         if wire.source or len(reading) < 2:
@@ -444,8 +444,8 @@ def _keepers(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> Iterator[t
 
 
 def gradient_elements(graph: Graph) -> Poly:
-    """The number of entries of the gradients of all parameters, shared ones once, in sizes of the
-    network."""
+    """The number of entries of the gradients of all parameters that are trained, shared ones once,
+    as a formula in sizes of the network."""
     result = Poly()
     for use in graph.network.uses:
         own = graph.gradients(use)

@@ -32,10 +32,10 @@ all its files); other types hold the keys and values of all tokens of the contex
 
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
-    """The tensors that llama.cpp reserves for `batch` slots of `context` tokens, with sentences for
-    a reader; keys and values are f16 unless the user names a type. Unanswered for a type that it
-    has not."""
-    rows = typed.cache or "fp16"
+    """The tensors that llama.cpp reserves for `batch` slots (a sequence each) of `context` tokens,
+    the bytes that one more token of a sequence takes, and sentences for a reader. Keys and values
+    are f16 unless the user names a type (`typed.cache`); Unanswered for a type not in `CACHED`."""
+    rows = typed.cache or "fp16"  # the element type of keys and values
     if rows not in CACHED:
         raise Unanswered(
             f"llama.cpp holds no keys and values in {rows}: --cache-dtype takes {', '.join(CACHED)}"
@@ -60,21 +60,21 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 
 def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) -> Iterator[Tensor]:
     """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states
-    (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`, `cache_v`) in
-    cells for `context` tokens; Unanswered for a head whose row does not fill blocks of a quantised
-    type."""
+    (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`, `cache_v`) of the
+    element type `dtype`, in cells for `context` tokens. Unanswered for a head whose row does not
+    fill blocks of a quantised type."""
     name, layers = part.use.name, part.layers
     if part.role == "state":
         yield Tensor(name, "cache_s", layers, (sum(a.width for a in part.arrays), batch), "fp32")
         return
-    joined = sum(a.width * (a.most or 0) for a in part.arrays if a.convolved)
+    joined = sum(a.width * (a.most or 0) for a in part.arrays if a.convolved)  # entries
     if joined:
         yield Tensor(name, "cache_r", layers, (joined, batch), "fp32")
     rows = [array for array in part.arrays if not array.convolved]
     # without an axis of heads: a latent row and the shared keys, which stand in one tensor
     latent = all(len(array.axes) == 1 for array in rows)
     widths = [sum(a.width for a in rows)] if latent else [a.width for a in rows]
-    entries, _ = QUANTISED.get(dtype, (1, 1))
+    entries, _ = QUANTISED.get(dtype, (1, 1))  # entries of a block
     for row in widths if latent else [a.row for a in rows]:
         if row % entries:
             raise Unanswered(

@@ -34,8 +34,8 @@ OF_HEADS = frozenset(("xlstm",))
 
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
-    """The tensors that transformers' `DynamicCache` holds after `context` tokens of `batch`
-    sequences.
+    """The tensors that transformers' `DynamicCache` holds after `context` tokens of each of `batch`
+    sequences, the bytes that one more token of a sequence takes, and sentences for a reader.
 
     Raises:
         Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type.
@@ -62,9 +62,9 @@ def _bounded(held: Holding, part: Held) -> bool:
 
 
 def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Tensor]:
-    """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states,
-    columns of convolutions, or keys and values after `context` tokens; Unanswered for rows that are
-    neither keys nor values."""
+    """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states
+    (`recurrent_states`), columns of convolutions (`conv_states`), or `keys` and `values` after
+    `context` tokens; Unanswered for a part with one array of rows, or with more than two."""
     name, layers, kind = part.use.name, part.layers, held.network.described.model_type
     dtype = held.dtypes.name_of(part.role)
     if part.role == "state":
@@ -93,7 +93,7 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
         heads, width = (prod(axes[:-1]), axes[-1]) if len(axes) > 1 else (1, array.width)
         if kind in EXPANDED and heads > 1:
             heads = part.use.mixer.given["n"]
-        kept = array.rows.at({"t": context})
+        kept = array.rows.at({"t": context})  # rows
         if "chunked-window" in part.use.mixer.options:
             kept = min(context, part.use.mixer.given["w"] - 1)
         shape = (batch, heads, context if kind in WHOLE else kept, width)

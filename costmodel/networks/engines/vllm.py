@@ -48,12 +48,13 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 def _planned(
     held: Holding, typed: Dtypes, context: int, batch: int, windows: dict[Use, int]
 ) -> Reserved:
-    """The pages (blocks of memory of one size) that vLLM plans for all layers, in groups of one
-    kind: one window's width, full attention, or one size of state. `windows`: part -> rows of its
-    window; other parts hold all rows. Unanswered for rows of several sizes in groups of layers."""
+    """The pages (blocks of memory of one size) that vLLM plans for `batch` sequences of `context`
+    tokens in all layers, in groups of one kind: one window's width, full attention, or one size of
+    state. `windows`: part -> the rows of earlier tokens in its window (w - 1); other parts hold all
+    rows. Unanswered for several kinds of layers whose rows have several sizes."""
     layers = {part.use: part.layers for part in held.parts}
-    rows, states = _rows(held, typed), _states(held, typed)
-    kinds: dict[object, list[Use]] = {}
+    rows, states = _rows(held, typed), _states(held, typed)  # part -> bytes in one layer
+    kinds: dict[object, list[Use]] = {}  # a window's rows, "full attention" or ("state", bytes)
     for use in rows:
         kinds.setdefault(windows.get(use, "full attention"), []).append(use)
     for use, size in states.items():
@@ -63,10 +64,10 @@ def _planned(
             "vLLM 0.11.0 gives all layers pages of one size, but a token takes "
             f"{', '.join(map(str, sorted({*rows.values()})))} B in different layers of this network"
         )
-    row = max(rows.values(), default=1)
+    row = max(rows.values(), default=1)  # bytes of a token
     # as many tokens as make a page of attention at least as large as a state
     block = BLOCK * max(1, -(-max(states.values(), default=0) // (BLOCK * row)))
-    group = min(sum(layers[use] for use in uses) for uses in kinds.values())
+    group = min(sum(layers[use] for use in uses) for uses in kinds.values())  # layers of a group
 
     def planned(context: int) -> Iterator[Tensor]:
         """Yield the pages of each part for `batch` sequences of `context` tokens."""
@@ -96,7 +97,8 @@ def _planned(
 
 
 def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
-    """A dict: part with attention -> the bytes of one token's keys and values in one layer."""
+    """A dict: part with attention -> the bytes of one token's keys and values in one layer; {} for
+    a network without attention."""
     found: dict[Use, int] = {}
     for part in held.parts:
         for array in part.arrays:

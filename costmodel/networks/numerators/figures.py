@@ -118,9 +118,10 @@ class Figures:
         return tuple(self._parts())
 
     def _parts(self) -> Iterator[Part]:
-        """Yield the figures of each part but dropout, which formulas for MFU read: parameters of
-        all copies, entries read in all runs, windows and states from what the part holds between
-        tokens. A head's weights are the matrices that it multiplies, also if they are tied."""
+        """Yield a `Part` for each part but dropout, the figures that formulas for MFU read:
+        parameters of all copies, entries read in all runs, windows and states from what the part
+        holds between tokens. A head's weights are the matrices that it multiplies, also if they are
+        tied. Unanswered for cross-attention."""
         # any element type does: rows are read here, and no bytes
         holding = Holding(self.network, Dtypes("int8"), self.tokens)
         if holding.crosses:
@@ -128,7 +129,7 @@ class Figures:
                 "formulas for MFU count the tokens of one sequence, and layers of cross-attention "
                 "read further rows"
             )
-        rows: dict[Use, int | None] = {}
+        rows: dict[Use, int | None] = {}  # part with attention -> its window; None: all tokens
         recurrent: set[Use] = set()
         for held in holding.parts:
             if held.role == "state":
@@ -142,7 +143,7 @@ class Figures:
             if use.regularises:
                 continue
             kind = self.kind(use)
-            entries = matrices(graph.gradients(use).system)
+            entries = matrices(graph.gradients(use).system)  # matrix -> entries, in part's sizes
             here = {x: self._at(n, use, use.copies) for x, n in entries.items()
                     if x not in use.shared}  # fmt: skip
             head = {x: self._at(n, use, use.runs) for x, n in entries.items() if kind == HEAD}
