@@ -165,7 +165,7 @@ def table(
         typer.Option(
             "--from",
             metavar="FILE.jsonl",
-            help="Measured records, as sweep writes them, beside their derived costs; repeatable.",
+            help="Show measured records, as sweep writes, beside their derived costs; repeatable.",
         ),
     ] = None,
     own: Own = None,
@@ -174,7 +174,7 @@ def table(
     phase: Phase = "both",
     form: Form = None,
     symbolic: Annotated[
-        bool, typer.Option("--symbolic", help="Formulas in the sizes that are not given.")
+        bool, typer.Option("--symbolic", help="Print formulas in sizes without values.")
     ] = False,
     convention: ConventionOption = "strict",
     recompute: Recompute = None,
@@ -191,7 +191,7 @@ def table(
         str | None, typer.Option("--sort", metavar="COLUMN", help="Sort rows; -COLUMN descending.")
     ] = None,
     per_token: Annotated[
-        bool, typer.Option("--per-token", help="Operations and bytes divided by the b*l tokens.")
+        bool, typer.Option("--per-token", help="Divide operations and bytes by the b*l tokens.")
     ] = False,
     board: OnBoard = None,
     impl: PredictedModule = "",
@@ -302,7 +302,7 @@ def of_records(
     )
     if not rows:
         there = ", ".join(dict.fromkeys(f"{one.mixer} ({one.phase})" for one in records))
-        raise UsageError(f"no record is of these mixers and phases: the records are of {there}")
+        raise UsageError(f"no record has these mixers and phases: the records have {there}")
     return Records(rows, asked).sorted(sort).document(), problems
 
 
@@ -319,11 +319,11 @@ def explore(
         typer.Option(
             "--from",
             metavar="FILE.jsonl",
-            help="Measured records, drawn as points; repeatable.",
+            help="Draw measured records as points; repeatable.",
         ),
     ] = None,
     all_: Annotated[
-        bool, typer.Option("--all", help="Every built-in mixer and model, beside those named.")
+        bool, typer.Option("--all", help="Add every built-in mixer and model.")
     ] = False,
     phase: Phase = "both",
     convention: ConventionOption = "strict",
@@ -365,7 +365,7 @@ def explain(
     ] = None,
     symbolic: Annotated[
         bool,
-        typer.Option("--symbolic", help="--against: formulas in the sizes that are not given."),
+        typer.Option("--symbolic", help="Print formulas in sizes without values; needs --against."),
     ] = False,
     form: Form = None,
     phase: Phase = "both",
@@ -376,11 +376,11 @@ def explain(
     optimiser: Optimiser = None,
     board: Annotated[
         str | None,
-        typer.Option("--board", metavar="NAME", help="The least time on a GPU, and what binds."),
+        typer.Option("--board", metavar="NAME", help="Show least time and bottleneck on a GPU."),
     ] = None,
     impl: PredictedModule = "",
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="With --board: the entries' type [fp32].")
+        str | None, typer.Option("--dtype", help="With --board: element type [default: fp32].")
     ] = None,
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
@@ -388,7 +388,7 @@ def explain(
     ignore: Ignored = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Terminal: every sum and step, as other formats have."),
+        typer.Option("--full", help="Terminal: print every sum and step, as other formats do."),
     ] = False,
     format_: Annotated[str, formatted()] = SCREEN,
     output: Output = None,
@@ -420,7 +420,7 @@ def explain(
     on = on_board(board, impl)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     if dtypes != element_types(None, None, None, None) and on is None:
-        raise UsageError("element types are about the bytes that a board moves: add --board")
+        raise UsageError("element types set the bytes that a board moves: add --board h100")
     refuse_implementation(impl, [found])
     if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
         if against or form or recompute or only or loss or optimiser or on:
@@ -535,7 +535,7 @@ def verify(
     context: typer.Context,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help=("Files of claims; without any, those of the project.")),
+        typer.Argument(help=("Files of claims [default: those of the project].")),
     ] = None,
     own: Own = None,
     format_: Annotated[str, formatted("data")] = SCREEN,
@@ -596,12 +596,12 @@ def check(
         typer.Option(
             "--symbols",
             metavar="N=l,...",
-            help=("The symbol of a size in the claim, and its letter here."),
+            help=("Name the symbol of a size in the claim, and the letter here."),
         ),
     ] = "",
     mixers: Annotated[
         list[str] | None,
-        typer.Option("--mixers", metavar="ROW=MIXER,...", help="Table: the mixer of a row."),
+        typer.Option("--mixers", metavar="ROW=MIXER,...", help="Table: name the mixer of a row."),
     ] = None,
     strict: Annotated[
         bool,

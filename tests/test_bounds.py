@@ -166,11 +166,11 @@ def test_a_file_of_claims_runs_no_code_that_nobody_named(tmp_path: Path, capsys:
             Path(path).write_text(ratio.replace('"kind": "formula"', '"kind": "ratio"'), "utf-8")
         for command in ("check", "verify"):
             said = refused(capsys, command, path)
-            assert f"named by data, which import nothing: --own {mine} imports it" in said
+            assert f"and data run no code: allow the code by --own {mine}" in said
     entry = {"name": "x", "mixers": [f"{mine}:decay"]}
     nets = tmp_path / "nets.json"
     nets.write_text(json.dumps({"schema": 1, "citation": "c", "models": [entry]}), encoding="utf-8")
-    with pytest.raises(UnknownMixer, match="which import nothing"):
+    with pytest.raises(UnknownMixer, match="data run no code"):
         load(nets)
     assert not (tmp_path / "mine.py.ran").exists()
     path = claims_file(tmp_path, mixer=f"{mine}:decay", quantity="parameters", formula="l")

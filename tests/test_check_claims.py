@@ -302,7 +302,7 @@ def test_a_claim_at_sizes_that_no_tried_size_fits_is_not_called_true() -> None:
     found = check(replace(claim, sizes={"l": 3, "t": 128}))
     assert found.verdict == "not-checkable"
     assert found.note.startswith(
-        "nothing is compared: of the sizes not given, none of the 5,000 smallest"
+        "the formulas were not compared: the mixer exists at none of the 5,000 smallest"
     )
     for mixer, phase in (("she", "training"), ("self-attention", "inference")):
         (claim,) = claims_of(["mul = d"], mixer, phase)

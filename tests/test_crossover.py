@@ -278,7 +278,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
         "self-attention he --over ,d": "expected the letters of two sizes",
         "self-attention he --phase inference --t t": "size t is solved for and has a value",
         "self-attention he --over length": "expected the letter of one size",
-        "fastfood-rks he --over l,n --d 96": "fits as n: give other values, such as 3",
+        "fastfood-rks he --over l,n --d 96": "no power of two is a possible n: give --n 3",
         "she: he": "unknown mixer 'she:'",
         "self-attention he --over w": "is a size of none of these mixers: expected one of b, d",
         "self-attention he --over t": "t is a size of inference",

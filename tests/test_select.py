@@ -684,8 +684,8 @@ WRITTEN: list[tuple[Write, str]] = [
     ),
     (
         in_real_numbers,
-        "P: argmax gives positions: declare their array with below=, such as f.array('P', l, "
-        "below=l)",
+        "P: argmax gives positions: declare the array of positions with below=, such as "
+        "f.array('P', l, below=l)",
     ),
     (numbers_for_positions, "P holds positions: define it by argmax, top_k or sort alone"),
     (
@@ -698,7 +698,7 @@ WRITTEN: list[tuple[Write, str]] = [
         "argmax: over must be an index of the form, such as f.index('i', 1, l), got a value of "
         "type tuple",
     ),
-    (over_a_union, "argmax runs over one range, and k is a union of ranges: give k one range"),
+    (over_a_union, "argmax can run over one range only, and index k has several: declare"),
     (
         over_an_index_of_the_left_side,
         "P: index i is on the left side and reduced over; use two indices",

@@ -536,7 +536,7 @@ def powers_of_two(found: Crossover) -> tuple[int, ...]:
     powers = tuple(2**k for k in range(13) if 2**k in found.domain)
     if not powers:
         raise SizeError(
-            f"no power of two fits as {found.over}: give other values, such as {found.domain[0]}"
+            f"no power of two is a possible {found.over}: give --{found.over} {found.domain[0]}"
         )
     return powers
 

@@ -146,7 +146,7 @@ def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list
     lines = [one.line.values for one in found.candidates]
     powers = [2**k for k in range(first, last + 1) if any(2**k in values for values in lines)]
     if not powers:
-        raise SizeError(f"no power of two fits as {found.over}: give other values of {found.over}")
+        raise SizeError(f"no power of two is a possible {found.over}: give --{found.over} N,M")
     return powers
 
 

@@ -131,8 +131,8 @@ def compare_formula(
         tried += more
     if not (proven or tried):
         raise Unanswered(
-            f"nothing is compared: of the sizes not given, none of the {SEARCHED:,} smallest "
-            "combinations fits the given ones: give other sizes"
+            f"the formulas were not compared: the mixer exists at none of the {SEARCHED:,} "
+            "smallest values of the other sizes: change a given size"
         )
     return IdentityCheck(formula, answer, proven, tried, found)
 

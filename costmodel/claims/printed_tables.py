@@ -366,7 +366,7 @@ def _claim(
                 value = rounded[1] if rounded else cell.text
                 stating = partial(NumberClaim, value=value, unit=unit, rounding=PRINTED)
             elif name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):
-                raise ValueError("the number was measured, and no formula in the sizes gives it")
+                raise ValueError("the cell holds a measured number: only formulas are checked")
             elif len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
                 stating = partial(NumberClaim, value=cell.text.replace(",", ""))
             else:

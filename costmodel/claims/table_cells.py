@@ -70,8 +70,8 @@ def of_csv(text: str) -> Iterator[Cell]:
     for row in reader:
         if any(cell.strip() for cell in row.get(None) or ()):
             raise csv.Error(
-                f"line {reader.line_num} has more cells than the headings: write a cell that has a "
-                f"'{delimiter}' between quotation marks"
+                f"line {reader.line_num} has more cells than the line of headings: put quotation "
+                f"marks around a cell that contains '{delimiter}'"
             )
         labels = {name: row[name] for name in LABELS if row.get(name)}
         sizes = {x: int(row[x]) for x in columns if is_letter(x) and row[x].isdecimal()}

@@ -53,7 +53,11 @@ def budget(
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
     largest: Annotated[
         str | None,
-        typer.Option("--largest", metavar="LETTER", help="The size: t for one new token, else l."),
+        typer.Option(
+            "--largest",
+            metavar="LETTER",
+            help="Size to maximise [default: t for one new token, else l].",
+        ),
     ] = None,
     state: Annotated[
         list[str] | None, typer.Option("--state", help="The state of b sequences.", **AMOUNT)
@@ -72,7 +76,7 @@ def budget(
         list[str] | None,
         typer.Option(
             "--limit",
-            help="Any figure, such as traffic=1GB or span=1000; repeatable.",
+            help="Limit any figure, such as traffic=1GB or span=1000; repeatable.",
             **{**AMOUNT, "metavar": "FIGURE=AMOUNT"},
         ),
     ] = None,
@@ -140,7 +144,7 @@ def match(
         str, typer.Option("--by", metavar="FIGURE", help="parameters, total, state, ...")
     ],
     vary: Annotated[
-        str, typer.Option("--vary", metavar="LETTER", help="The size of MIXER asked for.")
+        str, typer.Option("--vary", metavar="LETTER", help="Size of MIXER to solve for.")
     ],
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
     phase: OnePhase = None,

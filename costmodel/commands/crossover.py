@@ -49,15 +49,15 @@ def crossover(
     ],
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
     by: Annotated[
-        str, typer.Option("--by", metavar="FIGURE", help="total, mul, traffic, state, span, ...")
+        str, typer.Option("--by", metavar="FIGURE", help="Figure: total, mul, traffic, span, ...")
     ] = "total",
     over: Annotated[
         str | None,
         typer.Option(
             "--over",
             metavar="X",
-            help="The size: t for one new token, else l, unless named; X,Y makes a map, a row for "
-            "each value of Y.",
+            help="Size to solve for [default: t for one new token, else l]; X,Y makes a map, a row "
+            "for each value of Y.",
         ),
     ] = None,
     phase: OnePhase = None,
@@ -66,7 +66,7 @@ def crossover(
     ] = None,
     symbolic: Annotated[
         bool,
-        typer.Option("--symbolic", help="The condition on the size, others not given as letters."),
+        typer.Option("--symbolic", help="Print the condition in sizes without values."),
     ] = False,
     convention: ConventionOption = "strict",
     recompute: Recompute = None,

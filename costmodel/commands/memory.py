@@ -45,11 +45,11 @@ def memory(
     batch: Annotated[str, typer.Option("--batch", "--b", metavar="N", help="Sequences.")] = "1",
     fit: Annotated[
         str | None,
-        typer.Option("--fit", metavar="80GB", help="The largest context and batch that fit."),
+        typer.Option("--fit", metavar="80GB", help="Find the largest context and batch for 80GB."),
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option("--dtype", help="Type of weights and cache; else the model's, or bf16."),
+        typer.Option("--dtype", help="Type of weights and cache [default: the model's, or bf16]."),
     ] = None,
     weight_dtype: WeightDtype = None,
     cache_dtype: CacheDtype = None,

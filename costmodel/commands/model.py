@@ -43,14 +43,14 @@ def model(
     list_: Annotated[bool, typer.Option("--list", help="Which networks have a name.")] = False,
     hf: Annotated[
         Path | None,
-        typer.Option("--hf", metavar="config.json", help="A published model's configuration."),
+        typer.Option("--hf", metavar="config.json", help="Read a published model's configuration."),
     ] = None,
     ignore: Ignored = None,
     phase: Annotated[
         str,
         typer.Option(
             "--phase",
-            help="training, inference, both; backward, training-step; all four; or generate.",
+            help="Phases: training, inference, both; backward, training-step; all four; generate.",
         ),
     ] = "both",
     optimiser: Annotated[
@@ -74,19 +74,19 @@ def model(
     replace_: Annotated[
         str | None,
         typer.Option(
-            "--replace", metavar="OLD=NEW", help="Another mixer in layers, and what changes."
+            "--replace", metavar="OLD=NEW", help="Replace a mixer of layers, and show what changes."
         ),
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option("--layers", metavar="2,4,6", help="The layers of --replace; else all."),
+        typer.Option("--layers", metavar="2,4,6", help="Layers of --replace [default: all]."),
     ] = None,
     train: Annotated[
         str | None,
         typer.Option(
             "--train",
             metavar="A,B",
-            help="Training step: parts that are trained, layers.*.attn or layers.3-7.attn.",
+            help="Training step: train these parts alone, layers.*.attn or layers.3-7.attn.",
         ),
     ] = None,
     adapter: Annotated[
@@ -94,7 +94,7 @@ def model(
         typer.Option(
             "--adapter",
             metavar="A=R,B=R",
-            help="Low-rank adapters of rank R in parts, layers.*.attn=16; all else is frozen.",
+            help="Train low-rank adapters of rank R in parts, layers.*.attn=16; freeze the rest.",
         ),
     ] = None,
     precision: Annotated[
@@ -107,7 +107,7 @@ def model(
     ] = None,
     mfu: Annotated[
         bool,
-        typer.Option("--mfu", help="Training step: formulas for MFU beside the exact count."),
+        typer.Option("--mfu", help="Training step: show formulas for MFU beside the count."),
     ] = False,
     mixer: LayersMixers = None,
     encoder_mixer: Annotated[
@@ -138,17 +138,17 @@ def model(
     loss: Annotated[bool | None, choice("--loss/--no-loss", "The cross-entropy.")] = None,
     symbolic: Annotated[
         bool,
-        typer.Option("--symbolic", help="Formulas in all sizes not given; --l l keeps l a letter."),
+        typer.Option("--symbolic", help="Print formulas in sizes without values."),
     ] = False,
     convention: Annotated[
         str,
         typer.Option(
-            "--convention", metavar="A,B", help=("As for mixers; also dropout=free or dropout=mul.")
+            "--convention", metavar="A,B", help=("Accounting, also dropout=free or dropout=mul.")
         ),
     ] = "strict",
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="A,B", help="Columns, as of a table of mixers."),
+        typer.Option("--columns", metavar="A,B", help="Columns to show, as in a table of mixers."),
     ] = None,
     board: Annotated[
         str | None,

@@ -136,7 +136,7 @@ Form = Annotated[str | None, typer.Option("--form", metavar="NAME", help="A form
 Phase = Annotated[
     str,
     typer.Option(
-        "--phase", help="training, inference, both; backward, training-step; or all four."
+        "--phase", help="Phase: training, inference, both; backward, training-step; or all four."
     ),
 ]
 ConventionOption = Annotated[
@@ -144,7 +144,7 @@ ConventionOption = Annotated[
     typer.Option(
         "--convention",
         metavar="A,B",
-        help=("An accounting with any rewrites, or a peer (another counter)."),
+        help=("Accounting with any rewrites, or a peer (another counter)."),
     ),
 ]
 
@@ -153,7 +153,7 @@ Own = Annotated[
     typer.Option(
         "--own",
         metavar="FILE.py",
-        help=("A Python file of mixers that the file names; repeatable."),
+        help=("Import a Python file of mixers that the file of data names; repeatable."),
     ),
 ]
 
@@ -182,7 +182,7 @@ Symbols = Annotated[
         help=f"Rename sizes in {' and '.join(formats_with('symbols'))}.",
     ),
 ]
-Caption = Annotated[str, typer.Option("--caption", help="The caption, in LaTeX, instead of ours.")]
+Caption = Annotated[str, typer.Option("--caption", help="LaTeX caption in place of the default.")]
 Width = Annotated[
     str,
     typer.Option(
@@ -227,7 +227,7 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 Ignored = Annotated[
     list[str] | None,
     typer.Option(
-        "--ignore", metavar="FIELD", help="A field to leave out of the configuration; repeatable."
+        "--ignore", metavar="FIELD", help="Leave a field of the configuration out; repeatable."
     ),
 ]
 Recompute = Annotated[
@@ -238,7 +238,7 @@ Recompute = Annotated[
 ]
 Only = Annotated[
     str | None,
-    typer.Option("--only", help="Backward pass: gradients of parameters only, or of inputs."),
+    typer.Option("--only", help="Backward pass: only gradients of parameters, or of inputs."),
 ]
 Loss = Annotated[
     str | None,
@@ -270,18 +270,21 @@ OnePhase = Annotated[
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option("--dtype", help="Element type [fp32; of a model that of its configuration]."),
+    typer.Option("--dtype", help="Element type [default: fp32; for a model, its configuration's]."),
+]
+Device = Annotated[
+    str | None, typer.Option("--device", help="cpu or cuda [default: the GPU, if any].")
 ]
 CacheDtype = Annotated[
     str | None,
-    typer.Option("--cache-dtype", help="Type of rows of tokens: keys; q8_0, q4_0, int4 too."),
+    typer.Option("--cache-dtype", help="Type of cached rows (keys); also q8_0, q4_0, int4."),
 ]
 StateDtype = Annotated[
     str | None,
     typer.Option("--state-dtype", help="Element type of recurrent arrays in the state."),
 ]
 WeightDtype = Annotated[
-    str | None, typer.Option("--weight-dtype", help="Type of the weights; q8_0, q4_0, int4 too.")
+    str | None, typer.Option("--weight-dtype", help="Type of the weights; also q8_0, q4_0, int4.")
 ]
 
 OnBoard = Annotated[
@@ -289,7 +292,7 @@ OnBoard = Annotated[
     typer.Option(
         "--board",
         metavar="NAME",
-        help="A GPU of tables/devices, or a file BOARD.toml: its floor, bound and predicted_time.",
+        help="A GPU of tables/devices, or BOARD.toml: show floor, bound and predicted_time.",
     ),
 ]
 
@@ -298,7 +301,7 @@ PredictedModule = Annotated[
     typer.Option(
         "--impl",
         metavar="NAME",
-        help="With --board: the module whose time is predicted [kernels, else the fastest].",
+        help="With --board: module to predict the time of [default: kernels, else fastest].",
     ),
 ]
 

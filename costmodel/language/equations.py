@@ -740,8 +740,8 @@ class Mixer:
         first = self.inputs[0]
         if array.shape[0] != first.shape[0]:
             raise EquationError(
-                f"{name} of {self.name} has {array.shape[0]} rows, and input {first.name} has "
-                f"{first.shape[0]}: give both the same rows, or declare {name} by m.context"
+                f"input {name} of {self.name} has {array.shape[0]} rows, and input {first.name} "
+                f"has {first.shape[0]}: give both as many rows, or declare {name} by m.context"
             )
         return array
 
@@ -1226,8 +1226,8 @@ def _with_rank(equation: Equation) -> Equation:
     assert isinstance(chosen, Select)
     if equation.array.below is None:
         raise EquationError(
-            f"{equation.name}: {chosen.kind} gives positions: declare their array with below=, "
-            "such as f.array('P', l, below=l)"
+            f"{equation.name}: {chosen.kind} gives positions: declare the array of positions with "
+            "below=, such as f.array('P', l, below=l)"
         )
     if chosen.kind == "argmax":
         return equation

@@ -383,7 +383,7 @@ def _composite(notation: Notation, node: Composite) -> Piece:
     """The printed composite, by its rule in COMPOSITES; Unsupported without a rule."""
     if node.name not in COMPOSITES:
         raise Unsupported(
-            f"no rule prints the composite '{node.name}': expected one of {', '.join(COMPOSITES)}"
+            f"'{node.name}' cannot be printed as a formula: expected one of {', '.join(COMPOSITES)}"
         )
     return COMPOSITES[node.name](notation, node)
 

@@ -218,7 +218,7 @@ def _one_range(kind: str, over: tuple[Index, ...]) -> tuple[Index, ...]:
     for index in over:
         if isinstance(index, UnionIndex):
             raise EquationError(
-                f"{kind} runs over one range, and {index.name} is a union of ranges: give "
-                f"{index.name} one range"
+                f"{kind} can run over one range only, and index {index.name} has several: declare "
+                f"f.index('{index.name}', lower, upper)"
             )
     return over

@@ -135,7 +135,7 @@ def imported(path: Path) -> ModuleType:
     """
     if _module_name(path) not in sys.modules:
         raise UnknownMixer(
-            f"the file '{path}' is named by data, which import nothing: --own {path} imports it"
+            f"a data file names '{path}', and data run no code: allow the code by --own {path}"
         )
     return user_module(path)
 

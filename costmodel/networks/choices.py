@@ -175,8 +175,8 @@ class Choices:
                              f"{self.output}: leave out smoothing")  # fmt: skip
         if self.tied and self.head != "vocabulary":
             raise ModelError(
-                f"{self.name}: only a head over the vocabulary is tied to the embedding, this one "
-                f"is '{self.head}': choose tied=False"
+                f"{self.name}: only a head over the vocabulary can be tied to the embedding, and "
+                f"the head is '{self.head}': choose tied=False"
             )
 
     @property

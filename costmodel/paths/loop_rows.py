@@ -440,8 +440,8 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported(
-            f"{entry.array.name}: the depth of an operand of the recurrence is not linear in the "
-            "row, so that the depth of the recurrence has no formula"
+            f"{entry.array.name}: the longest chain of operations that ends at an operand of the "
+            "recurrence has no length linear in the row number, and no other length is solved"
         )
     ways = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
     for number, row in enumerate(ways.rows):

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from costmodel.commands.options import (
+    Device,
     UsageError,
     bar,
     chosen,
@@ -57,12 +58,10 @@ def compare(
         str, typer.Option("--phase", help="training, inference, backward or training-step.")
     ] = "training",
     impl: Annotated[
-        str, typer.Option("--impl", metavar="A,B", help="Of mixers named without one: all, names.")
+        str, typer.Option("--impl", metavar="A,B", help="Implementation where none is named.")
     ] = "all",
     dtype: Annotated[str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; a list.")] = "fp32",
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
-    ] = None,
+    device: Device = None,
     rounds: Annotated[
         int,
         typer.Option(

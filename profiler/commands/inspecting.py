@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from costmodel.commands.options import (
+    Device,
     Force,
     Output,
     UsageError,
@@ -26,9 +27,7 @@ from costmodel.report.formats import formats
 
 def doctor(
     context: typer.Context,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
-    ] = None,
+    device: Device = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Skip slow checks: torch.compile and ncu.")
     ] = False,
@@ -59,7 +58,7 @@ def statement(
     context: typer.Context,
     source: Annotated[
         list[Path],
-        typer.Option("--from", metavar="FILE.jsonl", help="Records; may be given several times."),
+        typer.Option("--from", metavar="FILE.jsonl", help="Read records; repeatable."),
     ],
     format_: Annotated[str, typer.Option("--format", help="plain, markdown or latex.")] = "plain",
     output: Output = None,
@@ -83,11 +82,9 @@ def calibrate(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="BOARD.toml", help="The file to write.")
     ],
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
-    ] = None,
+    device: Device = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", help="How long to measure, at most 60.")
+        float, typer.Option("--seconds", help="Seconds to measure, at most 60.")
     ] = 45.0,
     force: Force = False,
 ) -> None:

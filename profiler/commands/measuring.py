@@ -17,6 +17,7 @@ import typer
 
 from costmodel.commands.options import (
     Command,
+    Device,
     OnBoard,
     Own,
     UsageError,
@@ -138,15 +139,13 @@ def _measuring(
         typer.Option(
             "--impl",
             metavar="A,B",
-            help="Of mixers named without one: all, names, or FILE.py:Class of your own.",
+            help="Implementations of mixers named without one: all, names or FILE.py:Class.",
         ),
     ] = "all",
     dtype: Annotated[
-        str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; or a list.")
+        str, typer.Option("--dtype", help="Element types: fp32, fp64, bf16 or fp16; or a list.")
     ] = "fp32",
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
-    ] = None,
+    device: Device = None,
     seed: Annotated[
         int,
         typer.Option("--seed", help="Seed of parameters and inputs.", min=0, max=LARGEST_SEED),

@@ -66,7 +66,7 @@ def plot(
         ),
     ] = None,
     by: Annotated[
-        str, typer.Option("--by", metavar="FIGURE", help="total, mul, traffic, state, span, ...")
+        str, typer.Option("--by", metavar="FIGURE", help="Figure: total, mul, traffic, span, ...")
     ] = "total",
     over: Annotated[
         str | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costmodel.commands.options import (
+    Device,
     Force,
     Own,
     UsageError,
@@ -35,16 +36,14 @@ def study(
         typer.Argument(metavar="[NAME]", help="A study (--list), or your plan, FILE.toml."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Which studies there are.")] = False,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
-    ] = None,
+    device: Device = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE.jsonl", help="The page of records, not new runs."),
+        typer.Option("--from", metavar="FILE.jsonl", help="Print a page of records; run nothing."),
     ] = None,
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE.md", help="Write the page here.")

@@ -24,7 +24,7 @@ def trace(
     over: Annotated[str, typer.Option("--over", metavar="l,h,n", help="Letters of the formulas.")],
     let: Annotated[
         list[str] | None,
-        typer.Option("--let", metavar="d=n*h", help="A size as a formula of these letters."),
+        typer.Option("--let", metavar="d=n*h", help="Define a size by a formula of other sizes."),
     ] = None,
     backend: Annotated[
         str, typer.Option("--backend", help="math (torch's decompositions) or fused.")
@@ -34,8 +34,8 @@ def trace(
         typer.Option(
             "--grad",
             metavar="parameters|inputs|both|none",
-            help="Gradients of the backward pass; by default those that requires_grad asks for, "
-            "none of inputs; with --against both.",
+            help="Gradients of the backward pass [default: where requires_grad is set, none of "
+            "inputs; with --against, both].",
         ),
     ] = None,
     mode: Annotated[
@@ -44,7 +44,7 @@ def trace(
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="d=128,l=256", help="Numbers at these sizes, too."),
+        typer.Option("--at", metavar="d=128,l=256", help="Also print numbers at these sizes."),
     ] = None,
     against: Annotated[
         str | None, typer.Option("--against", metavar="MIXER", help="Subtract its equations.")

@@ -65,7 +65,7 @@ def compile_call(
         return Unavailable(f"torch.compile: {innermost_reason(error)}")
     if durations is None:
         return Unavailable(
-            f"torch.compile: no three calls in a row agreed within {steady:.0%} in {CALLS} calls"
+            f"torch.compile: in {CALLS} calls, no three in a row had times within {steady:.0%}"
         )
     settled = statistics.median(durations[-3:])
     seconds = max(sum(durations[:-2]) - settled, 0.0)  # the first settled call is durations[-3]

@@ -226,8 +226,8 @@ class Twin(nn.Module):
         of positions of a stack; `what` names the tokens in the message."""
         if tokens.dim() != 2 or tokens.shape[1] < 1 or tokens.dtype != torch.long:
             raise TwinError(
-                f"{self.name}: {what} must be whole numbers (b, s) of type torch.long, and "
-                f"came as {tuple(tokens.shape)} of type {tokens.dtype}"
+                f"{self.name}: {what} must be whole numbers of shape (b, s) and type torch.long, "
+                f"got shape {tuple(tokens.shape)} and type {tokens.dtype}"
             )
         self._require_length(tokens.shape[1], what, stack)
 

@@ -89,7 +89,7 @@ def ladder(
     runs at small sizes to find rewrites that explain an unexplained rest. Raises ValueError: the
     record holds no counts of dispatched operations."""
     if "dispatch" not in measurement.counts:
-        raise ValueError("the record holds no counts of dispatched operations: measure again")
+        raise ValueError(f"torch operations were not counted: run costmodel reconcile {mixer.name}")
     theory, dispatch = derived(measurement, mixer, implementation), measurement.counts["dispatch"]
     third = dispatched_classes(dispatch["operations"])
     causes = (*theory.causes, *dispatch_causes(measurement, theory.second))

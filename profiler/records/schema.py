@@ -390,8 +390,8 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
     if isinstance(value, int):
         if abs(value) > LARGEST:
             raise RecordError(
-                f"{where}: expected a whole number of at most {LARGEST}, got one of "
-                f"{value.bit_length()} bits"
+                f"{where}: expected a whole number of at most 63 bits, got {value.bit_length()} "
+                "bits"
             )
         return value
     if isinstance(value, str):
@@ -423,7 +423,7 @@ def within_limits(value: Any, depth: int = 0) -> Any:
     kinds = {*map(type, inside)}
     if int in kinds and (largest := max(abs(x) for x in inside if type(x) is int)) > LARGEST:
         raise RecordError(
-            f"expected a whole number of at most {LARGEST}, got one of {largest.bit_length()} bits"
+            f"expected a whole number of at most 63 bits, got {largest.bit_length()} bits"
         )
     if dict in kinds or list in kinds:
         for each in inside:

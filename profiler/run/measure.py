@@ -507,7 +507,7 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
             if not found.left:
                 break
     except Exception as error:  # a module of a user's own may raise anything
-        return Unavailable(f"the call failed while its tensors were listed: {reason_of(error)}")
+        return Unavailable(f"the module failed while its tensors were listed: {reason_of(error)}")
     return taken_once("tensors_at_peak", found.total, found.to_json())
 
 
@@ -591,7 +591,7 @@ def activation_bytes(work: PreparedCall, request: Request) -> Measured:
     try:
         found = kept(work.forward, kind, owned(work), inputs_of(work))
     except Exception as error:  # a module of a user's own may raise anything
-        return Unavailable(f"what the forward pass keeps could not be listed: {reason_of(error)}")
+        return Unavailable(f"the tensors kept for backward are not listed: {reason_of(error)}")
     return taken_once("activations", found.total, found.to_json())
 
 

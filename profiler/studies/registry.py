@@ -44,7 +44,7 @@ def study(name: str) -> Study:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean '{near[0]}'? " if near else ""
         raise StudyError(
-            f"no study '{name}': {hint}there are {', '.join(known)}, and a plan of your own is "
-            f"given as FILE.toml"
+            f"no study '{name}': {hint}known studies are {', '.join(known)}; for a plan of your "
+            "own, give FILE.toml"
         )
     return known[name]

@@ -97,7 +97,7 @@ def test_unknown_networks_and_choices(tmp_path: Path) -> None:
         networks.model("gpt-2", normalisation="pre")
     with pytest.raises(ModelError, match="norm 'after' is unknown: it is one of pre, post, none"):
         networks.model("gpt-2", norm="after")
-    with pytest.raises(ModelError, match="tied to the embedding, this one is 'none'"):
+    with pytest.raises(ModelError, match="tied to the embedding, and the head is 'none'"):
         networks.model("gpt-2", head="none")
     with pytest.raises(ModelError, match="3 towers need a classifier"):
         networks.model("decoder", towers=3)

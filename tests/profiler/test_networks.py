@@ -504,7 +504,7 @@ def test_seeds_decide_the_parameters() -> None:
 WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     "float tokens": (
         lambda: twin(small("gpt-2"))(torch.zeros(2, 7)),
-        r"tokens must be whole numbers \(b, s\) of type torch.long, and came as \(2, 7\) of",
+        r"tokens must be whole numbers of shape \(b, s\) and type torch.long, got shape \(2, 7\)",
     ),
     "too many tokens": (
         lambda: twin(small("gpt-2"))(drawn((1, 8), 11)),

@@ -152,7 +152,7 @@ def test_records_are_chosen_by_mixer_and_phase_and_sorted(tmp_path: Path, capsys
     (only,) = rows(capsys, *asked, "--phase", "inference")
     assert (only["mixer"], only["t"]) == ("me", "8")
     assert refused(capsys, *asked, "she") == (
-        "no record is of these mixers and phases: the records are of self-attention (training), "
+        "no record has these mixers and phases: the records have self-attention (training), "
         "me (training), me (inference)"
     )
 

@@ -279,7 +279,7 @@ def test_a_record_of_an_unknown_implementation() -> None:
 
 def test_a_record_of_a_file_that_nobody_imported() -> None:
     found = problem_of(replace(ATTENTION, mixer="gone.py:mine"))
-    assert "the file 'gone.py' is named by data, which import nothing" in found
+    assert "a data file names 'gone.py', and data run no code" in found
 
 
 def test_a_record_of_a_class_that_is_gone() -> None:
@@ -310,7 +310,7 @@ def test_a_time_without_details_keeps_its_value(tmp_path: Path) -> None:
 
 def test_a_record_without_its_counts() -> None:
     said = problem_of(replace(ATTENTION, counts={}))
-    assert "the record holds no counts of dispatched operations: measure again" in said
+    assert "torch operations were not counted: run costmodel reconcile self-attention" in said
 
 
 @pytest.mark.parametrize(

@@ -786,7 +786,7 @@ operations = 1_000_000_000
             '["self-attention"]',
             "others: self-attention is named in 'base' already: leave one out",
         ),
-        ('["me"]', '["mine.py:x"]', "others: the file 'mine.py' is named by data"),
+        ('["me"]', '["mine.py:x"]', "others: a data file names 'mine.py'"),
         ('["training"]', '["trainin"]', "phases: unknown phase 'trainin': expected one of"),
         ("devices.cpu", "devices.tpu", "devices: 'tpu' is no kind of device: expected cpu or cuda"),
         ('"8,16"', '"8:4"', "devices.cpu.lengths: size l: '8:4' is no range"),

@@ -271,8 +271,8 @@ def verl(f: Figures) -> Counted:
     kind = f.network.described.model_type
     if kind not in VERL:
         raise Unanswered(
-            f"the formula gives 0 for {kind or 'a network without model_type'}: expected one of "
-            f"{', '.join(VERL)}"
+            f"verl's formula gives 0 for {kind or 'a network without model_type'}: of the types of "
+            f"model, verl counts {', '.join(VERL)}"
         )
     found = dict.fromkeys(TERMS, Fraction())
     for p in f.parts:

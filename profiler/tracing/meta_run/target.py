@@ -485,8 +485,8 @@ def _sequence(target: Target, sizes: Sizes) -> Tensor:
     """The default input, an empty x (b, l, d); b is 1 if not given. TraceError without l or d."""
     if missing := [name for name in ("l", "d") if name not in sizes]:
         raise TraceError(
-            f"the input x (b, l, d) of {target.name} needs {' and '.join(missing)}: add --over "
-            f"{missing[0]}, or return a pair of the module and its inputs from the factory"
+            f"the default input x (b, l, d) of {target.name} needs {' and '.join(missing)}: add "
+            f"--over {','.join(missing)}, or name a function that returns (module, inputs)"
         )
     return torch.empty(sizes.get("b", 1), sizes["l"], sizes["d"])
 
