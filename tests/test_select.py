@@ -698,7 +698,11 @@ WRITTEN: list[tuple[Write, str]] = [
         "argmax: over must be an index of the form, such as f.index('i', 1, l), got a value of "
         "type tuple",
     ),
-    (over_a_union, "argmax can run over one range only, and index k has several: declare"),
+    (
+        over_a_union,
+        "argmax can run over one range only, and index k has several: declare f.index('k', lower, "
+        "upper)",
+    ),
     (
         over_an_index_of_the_left_side,
         "P: index i is on the left side and reduced over; use two indices",
