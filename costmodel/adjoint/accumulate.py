@@ -107,12 +107,13 @@ class Sums:
         return self._array(array, str(self.numbers[array]), shape)
 
     def _write_sums(self, array: Array) -> None:
-        """Write the equations that sum the cotangents of an array (what its readers contribute to
-        its gradient). The entries are cut into cells, in each of which the same cotangents are
-        present; each cell gets an equation of its own. A cell without cotangents gets an equation
-        (gradient 0) only if a scan computes the array, an array without cotangents none."""
+        """Write the equations that sum the cotangents of an array (`handed`: what its readers
+        contribute to its gradient). The entries are cut into cells, in each of which the same
+        cotangents are present (x[1..3] and the rest, if a reader reads x[1..3] alone); each cell
+        gets an equation of its own. A cell without cotangents gets an equation (gradient 0) only if
+        a scan computes the array, an array without cotangents none."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
-        # only cotangents of one kind are fused: an equation is executed per sequence, or once
+        # an equation is executed per sequence (True), or once, on weights alone: never fuse both
         handed = [
             Handed(cotangent, sequence)
             for sequence in (True, False)
@@ -133,7 +134,7 @@ class Sums:
             return
         layout = handed[0].cotangent.layout
         inside = entries(array, layout, self.system)
-        # (cell, the regions of cotangents that contain the cell)
+        # (constraints of a cell, the regions `where` of cotangents that contain the cell)
         cells: list[tuple[Constraints, frozenset[Constraints]]] = [(inside, frozenset())]
         for where in dict.fromkeys(h.cotangent.where for h in handed):
             cells = [

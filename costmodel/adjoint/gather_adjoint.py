@@ -136,10 +136,11 @@ class Picked:
         return computed and alone and len(plain) == len(ref.positions) - 1
 
     def _made(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
-        """(reference to a new array, [its equation]): the array holds a maximum over the gathered
-        axis, which stands in for the gather while gradients are derived."""
+        """(reference that is read in place of a gather `ref`, [equation of its new array]): for
+        v[i, p[i]] the array holds m[i] = max over c of v[i, c], which stands in for the gather
+        while gradients are derived. `around` are all indices around the gather."""
         place = place_of(ref, around)
-        taken = sum(ref.array in array.made_for for array in self.picks)
+        taken = sum(ref.array in array.made_for for array in self.picks)  # earlier gathers
         step = "picked" + (f".{taken + 1}" if taken else "")
         of = ref.array.latex or identifier(ref.array.name)
         latex = rf"{{{of}}}^{{\mathrm{{picked}}{taken + 1 if taken else ''}}}"
@@ -148,8 +149,8 @@ class Picked:
         self.picks[array] = Pick(place.indices, ref, axis)
         entry = Ref(array, place.positions)
         largest = Reduce("max", *_every(ref, axis, around))
-        made = Equation(array, place.positions, largest, place.indices, equation.whole)
-        return entry, [made]
+        defining = Equation(array, place.positions, largest, place.indices, equation.whole)
+        return entry, [defining]
 
     def restored(self, step: System) -> System:
         """The system with gathers in place of the stand-in maxima, in values and in gradients."""

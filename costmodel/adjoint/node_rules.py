@@ -293,14 +293,14 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
     that libraries use in its place."""
     assert isinstance(gradient, Ref)  # a transform is a whole right-hand side
     read = set(names_in(node.body.positions))
-    # the indices of the results (frequencies), which the transposed transform sums over
-    made = tuple(i for i in scope.free if i.atom not in read)
+    # indices of the result (frequencies of rfft), over which the transpose sums, in their order
+    results = tuple(i for i in scope.free if i.atom not in read)
     by_place = names_in(scope.equation.positions)
-    made = tuple(sorted(made, key=lambda i: by_place.index(i.atom)))
+    results = tuple(sorted(results, key=lambda i: by_place.index(i.atom)))
     indices = tuple(outer_first([*(i for i in scope.free if i.atom in read), *node.over]))
     back = TRANSFORMS[node.kind]
     kind = back.of_libraries if "fft-gradient" in builder.rewrites else back.adjoint
-    value = Fft(kind, gradient, made, node.length)
+    value = Fft(kind, gradient, results, node.length)
     of = node.body.array
     array = builder.partial_gradient(of)
     equation = Equation(array, node.body.positions, value, indices, builder.gradient(of))
@@ -311,12 +311,12 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
 
 
 def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
-    """Hand the gradient g of a scan y[w] = a[w] y[w-1] + x[w] to its operands, x (`node.body`) and
-    the decay a (`node.kept`), at the points of `scope`: x[w] gets z[w] = g[w] + a[w+1] z[w+1], a
-    scan from the last row to the first, written to an array of its own; a[w] gets z[w] y[w-1]."""
+    """Hand the `gradient` g of a scan y[w] = a[w] y[w-1] + x[w] to its operands, x (`node.body`)
+    and the decay a (`node.kept`), at the points of `scope`: x[w] gets z[w] = g[w] + a[w+1] z[w+1],
+    a scan from the last row to the first, written to an array of its own; a[w] gets z[w] y[w-1]."""
     assert isinstance(gradient, Ref)  # a scan is a whole right-hand side
     (row,) = node.over
-    # the index of the left side that stands in place of the scanned one
+    # w is the index `row` of the operands, in whose place the left side has `number`
     (number,) = (i for i in scope.free if i.atom not in names_in(node.body.positions))
     others = tuple(i for i in scope.free if i is not number)
     kept = substitute(node.kept, {row.atom: number.as_poly()})
@@ -326,16 +326,16 @@ def _scan(builder: Reversal, node: Scan, gradient: Node, scope: Scope) -> None:
     indices = tuple(outer_first([*others, row]))
     equation = Equation(array, node.body.positions, back, indices, builder.gradient(of))
     builder.written[equation] = SEQUENCE if scope.sequence else STEP
-    found = Ref(array, node.body.positions)
+    z = Ref(array, node.body.positions)
     around = frozenset().union(*(index.constraints for index in indices))
-    builder.record(transposed(node.body, indices, around, found), scope)
+    builder.record(transposed(node.body, indices, around, z), scope)
     # the decay of row w multiplies result w - 1: it has a gradient from the second row on
     later = Index(row.name, tuple(low + 1 for low in row.lower), row.upper)
     result = Ref(scope.equation.array, scope.equation.positions)
-    before = substitute(result, {number.atom: row - 1})
+    y_before = substitute(result, {number.atom: row - 1})
     inner = tuple(outer_first([*others, later]))
-    there = frozenset().union(*(index.constraints for index in inner))
-    builder.hand(node.kept, Mul(found, before), replace(scope, free=inner, around=there))
+    constraints = frozenset().union(*(index.constraints for index in inner))
+    builder.hand(node.kept, Mul(z, y_before), replace(scope, free=inner, around=constraints))
 
 
 def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Scope) -> None:

@@ -145,7 +145,8 @@ class _Builder(Sums):
 
     def built(self) -> System:
         """The system of a training step: the forward equations, then those of the gradients, which
-        are written here block by block, from the output back."""
+        are written here block by block, from the output back, and at the end for the arrays that no
+        equation computes (`wanted`: inputs, contexts, parameters)."""
         output = self.system.mixer.role("output")
         self.handed[output] = [Handed(_of_loss(output, self.system.given), sequence=True)]
         for block in reversed(blocks(self.system)):
@@ -281,9 +282,10 @@ class _Builder(Sums):
         return softmax_of(self.system, equation)
 
     def _hand_softmax(self, equation: Equation, scores: Ref) -> None:
-        """Hand the gradient of a softmax to its scores, from its result y alone: (g - sum of g y)
-        y. The sum over a row is that of `_of_weighted_sum`, if there is one; a sum that is written
-        already is not written again. Unsupported if only a part of the entries of a row is read."""
+        """Hand the gradient g of a softmax y to the `scores` that it normalises, from its result y
+        alone: (g - sum of g y) y. The sum, one number per row, is that of `_of_weighted_sum`, if
+        there is one; a sum that is written already is not written again. Unsupported if only a part
+        of the entries of a row is read."""
         scopes = list(self._scopes(equation))
         if len(scopes) != 1:
             raise Unsupported(
@@ -294,20 +296,20 @@ class _Builder(Sums):
         assert isinstance(equation.value, Div) and isinstance(equation.value.right, Ref)
         gradient = Ref(self.grads[equation.array], equation.positions)
         result = Ref(equation.array, equation.positions)
-        total = equation.value.right
+        total = equation.value.right  # the sum of exponentials in y = exponential / sum
         (of_row,) = self.system.defining[total.array]
         assert isinstance(of_row.value, Reduce)
         value = self._of_weighted_sum(equation, of_row)
         if value is None:
             value = Reduce("sum", Mul(gradient, result), of_row.value.over)
         same = (e.array for e in self.written if (e.value, e.indices) == (value, of_row.indices))
-        rows = next(same, None)
-        if rows is None:
-            rows = self._new_step(equation.array, total.array.shape)
+        sums = next(same, None)
+        if sums is None:
+            sums = self._new_step(equation.array, total.array.shape)
             whole = self.gradient(equation.array)
-            written = Equation(rows, of_row.positions, value, of_row.indices, whole)
+            written = Equation(sums, of_row.positions, value, of_row.indices, whole)
             self.written[written] = SEQUENCE if scope.sequence else STEP
-        difference = Sub(gradient, Ref(rows, total.positions))
+        difference = Sub(gradient, Ref(sums, total.positions))
         self.hand_to(scores, Mul(difference, result), scope)
 
     def _normed(self, equation: Equation) -> NormedRow | None:
@@ -332,8 +334,8 @@ class _Builder(Sums):
             self.hand_to(row.x, row.gradient(gradient, result, of_row), scope)
 
     def _store_row_number(self, row: NormedRow, scope: Scope, value: Node) -> Ref:
-        """Write `value`, one number per row, to a new array; returns the reference to the
-        number."""
+        """Write `value`, one number for each row of a norm (such as the sum of g x'), to a new
+        array; returns the reference to the number, in the indices of the norm's factor."""
         array = scope.equation.array
         number = self._new_step(array, row.factor.array.shape)
         indices = tuple(index for index in scope.free if index != row.over)
@@ -349,8 +351,8 @@ class _Builder(Sums):
         return length_of_row(self.system, equation)
 
     def _hand_length(self, equation: Equation, x: Ref, over: Index) -> None:
-        """Hand the gradient g of a row's Euclidean length n to its entries x: g (x / n), and 0
-        where n is 0."""
+        """Hand the gradient g of a row's Euclidean length n, the result of `equation`, to the row's
+        entries `x` in the index `over`: g (x / n), and 0 where n is 0."""
         for scope in self._scopes(equation):
             length = Ref(equation.array, equation.positions)
             gradient = Ref(self.grads[equation.array], equation.positions)
@@ -360,16 +362,17 @@ class _Builder(Sums):
                 self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside(ranges))
 
     def _hand_system(self, equation: Equation, system: Solved, axis: int) -> None:
-        """Hand the gradient of a row x of a triangular system (1 + A) x = b to b and to the rows
-        before, and to A the entries of the product of -x.grad and x, which is computed for all
-        pairs of rows and summed over the columns of x. `system` has the entries of b, A and x in
-        the equation; `axis` is the axis of rows in x."""
+        """Hand the gradient of a row of a triangular system, x[e] = b[e] - sum over z < e of A[e,
+        z] x[z]: x.grad[e] to b[e], -x.grad[e] A[e, z] to each earlier row x[z], and -x.grad[e]
+        x[z], summed over the columns of x, to A[e, z]. These sums are computed for all pairs of
+        rows (e, z), and A takes those at which it has entries. `system` has the entries of b, A and
+        x in the equation; `axis` is the axis of rows in x."""
         x, z, columns = equation.array, system.any_row, system.columns
         for scope in self._scopes(equation):
             gradient = Ref(self.grads[x], equation.positions)
             self.hand(system.right, gradient, scope)
-            less = Neg(gradient)
-            self.hand_to(system.earlier, Mul(less, system.matrix), scope.inside((system.over,)))
+            negative = Neg(gradient)
+            self.hand_to(system.earlier, Mul(negative, system.matrix), scope.inside((system.over,)))
             kept = tuple(index for index in scope.free if index.atom not in columns)
             over = tuple(index for index in scope.free if index.atom in columns)
             # the product's axes: those of x but its columns, then the second row of each pair
@@ -381,15 +384,15 @@ class _Builder(Sums):
             row = system.row.as_poly()
             pairs = self._new_step(x, (*(extent for _, extent in at), x.shape[axis]))
             positions = (*(position for position, _ in at), row)
-            product = Reduce("sum", Mul(less, system.earlier), over)
+            product = Reduce("sum", Mul(negative, system.earlier), over)
             around = projected(scope.around, columns) | z.constraints | system.several_rows
             order = [index.atom for index in (*kept, z)]
             indices = guarded_ranges(around, order, f"the gradient of {system.matrix.array.name}")
             written = Equation(pairs, positions, product, indices, self.gradient(x))
             self.written[written] = SEQUENCE if scope.sequence else STEP
-            there = {axis_atom(k): position_value(p) for k, p in enumerate(system.matrix.positions)}
+            axes = {axis_atom(k): position_value(p) for k, p in enumerate(system.matrix.positions)}
             for definition in self.system.defining[system.matrix.array]:
-                entries = {c.substitute(there) for c in defined(definition) or ()}
+                entries = {c.substitute(axes) for c in defined(definition) or ()}
                 inside = Scope(equation, (*kept, z), around | entries, scope.sequence)
                 self.hand_to(system.matrix, Ref(pairs, positions), inside)
 
@@ -451,8 +454,8 @@ class _Builder(Sums):
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
         """Add a gradient, at the points of `scope` (an equation's indices), to the contributions to
-        the entry that a reference reads; for a gather, to the selected entry among all that it may
-        read. Unsupported if the number of terms depends on values."""
+        the entry that a reference reads; for a gather v[p[i]], to every entry v[c] that it may
+        read, under the condition c = p[i]. Unsupported if the number of terms depends on values."""
         read = anywhere(self.system, Read(ref, ()))
         indices, around = (*scope.indices, *read.over), scope.around | read.constraints
         if read.over:

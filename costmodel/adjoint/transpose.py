@@ -120,8 +120,9 @@ def transposed(
     ref: Ref, indices: Sequence[Index], around: Constraints, value: Node
 ) -> Cotangent | None:
     """The cotangent of a reference: its contribution to the gradient of each entry that it reads,
-    as a sum over the instances that read the entry. None if it reads no entry at any size. At sizes
-    at which an entry has no reader, the sum is empty.
+    as a sum over the instances that read the entry: for x[i + j], entry e gets the sum over i of
+    `value` with e - i for j. None if the reference reads no entry at any size. At sizes at which an
+    entry has no reader, the sum is empty.
 
     Args:
         indices: the indices around the reference, outermost first.
@@ -135,8 +136,8 @@ def transposed(
         return None
     layout, wanted = _axis_positions(ref)
     names = names_of(layout)
-    solved: dict[str, Poly] = {}
-    left = [index.atom for index in indices]
+    solved: dict[str, Poly] = {}  # index -> its value in the axes' variables and other indices
+    left = [index.atom for index in indices]  # the indices not solved for, which are summed over
     where = set(around)
     for name, target in zip(names, wanted, strict=True):
         here = target.substitute(solved)

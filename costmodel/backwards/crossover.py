@@ -499,8 +499,11 @@ def compared(
     two are needed.
 
     Args:
+        over, phase, form: None for the usual size (t in inference, else l), the figure's first
+            phase, and each mixer's default form.
         dtypes: the element types of activations, state, weights and cache; None for the default.
-        sizes: as `crossover` takes them, with the options of a backward pass.
+        sizes: as `crossover` takes them: letter -> size, and the options of a backward pass by
+            name.
 
     Raises:
         TableError, SizeError, Unanswered, ...: as `crossover` raises them.

@@ -153,8 +153,10 @@ def usual_sizes(found: Crossover, break_evens: Sequence[BreakEven] = ()) -> list
 def _other_sizes(
     found: Sequence[Crossover], apart: Sequence[str], board: object | None = None
 ) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
-    """(letter -> value, candidate -> letter -> value) of the sizes that figures depend on, without
-    the axes' letters `apart`: first each size with one value for all candidates, then the rest."""
+    """({letter: value}, {candidate: {letter: value}}) of the sizes that the figures depend on,
+    without the axes' letters `apart`: first each size that has one value in all candidates that
+    depend on it, then the rest. `found` has the comparison for each value of a map's second size,
+    or one."""
     own: dict[str, dict[str, int]] = {}
     for asked, one in ((each, one) for each in found for one in each.candidates):
         used: frozenset[str] = frozenset()
@@ -175,8 +177,9 @@ def _other_sizes(
 
 
 def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object | None) -> Curve:
-    """The figure of a candidate at each of `sizes` at which the candidate exists and has an answer;
-    for every other size the reason why the figure is missing."""
+    """The curve of the candidate `one`: the value of the figure at each of `sizes` at which the
+    candidate exists and has an answer; for every other size the reason why there is no value.
+    `found` has the figure and the element types."""
     case = Case(one.about, symbolic=False, dtypes=found.dtypes, board=board)
     values: dict[int, float] = {}
     reasons: dict[int, str] = {}
