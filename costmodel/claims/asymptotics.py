@@ -111,8 +111,8 @@ class OrderClaim(Related):
         """The finding of a comparison of O(...) with the leading terms of the derived count for
         long sequences: it holds if the terms are the same, or, for the relation `<`, if the count
         grows more slowly. It is `in_limit` if the terms agree only as some sizes outgrow others, or
-        while the sizes that the claim leaves out keep one value, and `bounded` if O(...) is an
-        upper bound, not tight. `known`, all claims by id, is not used.
+        while the sizes that the claim leaves out keep one value; `bounded`, for a claim with
+        `bound`, if O(...) is an upper bound, not tight. `known`, all claims by id, is not used.
 
         Raises:
             Unanswered: a growth is not derived.

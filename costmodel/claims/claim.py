@@ -269,7 +269,7 @@ class Claim(ABC):
         asked = CLAIMED.get(self.quantity) if self.counted else None
         if asked is None:
             return LeftOpen(conventions=False)
-        one = self.one_sided and not self.model
+        one = self.one_sided and not self.model  # a claim about one mixer, not two or a network
         mixer = mixer_of(self.mixer) if self.mixer and not self.model else None
         options = further_options(self.mixer) if mixer and one else {}
         named = [] if self.model else [mixer_of(name) for _, name in self.subjects if name]

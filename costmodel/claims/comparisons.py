@@ -251,8 +251,8 @@ class RelationClaim(TwoSided):
         return right.exact - left.exact if self.relation == "<" else left.exact - right.exact
 
     def where_true(self, left: Answer, right: Answer) -> Condition:
-        """The condition on sizes under which the relation holds, such as `d < l`; its text goes
-        case by case."""
+        """The condition on sizes under which the relation between the two counts holds, such as `l
+        > d`; of counts by cases its text is `l > d where l <= w; at every size where l > w`."""
         solve = where_zero if self.relation == "=" else where_positive
         cases = [(guards, solve(poly)) for guards, poly in self.positive_where_true(left, right)]
         if len(cases) == 1:

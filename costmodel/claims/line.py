@@ -66,14 +66,15 @@ def _claim(
     names: Sequence[str],
     symbols: Symbols,
 ) -> Claim:
-    """The claim in one line of text about a form of a mixer in a phase; `name`, the number of the
-    line, is its id and place, and `names` are those of the convention.
+    """The claim in one line of text, such as `total = O(l*B) with B growing as sqrt(l)`, about a
+    form of a mixer in a phase; `name`, the number of the line, is its id and place, and `names` are
+    those of the convention.
 
     Raises:
         PublishedError: the line cannot be read; the message says what was expected.
     """
     left, *parts = (part.strip() for part in text.split("="))
-    growing = {}
+    growing = {}  # letter of a size -> the formula that it grows as
     try:
         with limited():
             while parts and (found := _GROWING.search(parts[-1])):

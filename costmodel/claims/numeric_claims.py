@@ -166,8 +166,9 @@ class NumberClaim(TwoSided, FigureClaim):
 
     def _at_all(self, found: Sequence[Answer], figure: PrintedFigure) -> Finding:
         """The finding for all values of the sizes that the claim leaves open: it holds if the
-        relation to the figure is proven at each combination of the given sizes. Raises ValueError:
-        a rounded figure, which can hold at given sizes only."""
+        relation to the figure is proven at each combination of the given sizes; else it has a
+        counterexample, if one is found. `found`: the derived answer, or the two that the claim
+        combines. Raises ValueError: a rounded figure, which can hold at given sizes only."""
         if figure.step:
             missing = sorted(frozenset().union(*(a.letters for a in found)) - set(self.sizes))
             need = f"a rounded figure holds at given sizes only: give {', '.join(missing)} in sizes"
@@ -374,8 +375,8 @@ class IntersectionClaim(Claim):
                 f"{' and '.join(sorted(named))}: make a claim for each size"
             )
         (letter,) = named
-        last = max(parts, key=lambda name: parts[name].low)
-        first = min(parts, key=lambda name: parts[name].high)
+        last = max(parts, key=lambda name: parts[name].low)  # the claim whose interval begins last
+        first = min(parts, key=lambda name: parts[name].high)  # and the one that ends first
         common = parts[last].meet(parts[first])
         if common.low <= common.high:
             return Finding(True, f"{letter} = {common}", {}, f"common to {len(parts)} figures")

@@ -120,7 +120,8 @@ def claims(path: Path, asked: Asked) -> TableClaims:
     """The claims of a table in a file: CSV if its name ends in .csv, else LaTeX; `asked` has what
     the user gave for all cells, such as mixers of rows, symbols and convention. Cells that state
     nothing (`EMPTY`) are ignored; cells of rows that name no known mixer and of columns that name
-    no quantity are left out, and the result says how many.
+    no quantity are left out, and the result says for each reason how many; it also says how
+    headings and a symbol of the length are read.
 
     Raises:
         PublishedError: the file cannot be read as a table, or has no cells.
@@ -150,6 +151,7 @@ def claims(path: Path, asked: Asked) -> TableClaims:
         if name:
             readings.append(f"column '{heading}' is read as {said}")
     mixers = {row: _mixer(row, asked) for row in dict.fromkeys(cell.row for cell in found)}
+    # claims; reason -> number of cells left out; key of a row -> the quantities of its columns
     made, skipped, beside = [], dict[str, int](), _columns_of_rows(found)
     for cell in found:
         named, reason = mixers[cell.row], cell.unread or _not_claimed(cell.heading)
@@ -343,7 +345,7 @@ def _claim(
     ordered = any(sign in cell.text for sign in ORDERED)
     text = cell.text if name != ORDER or ordered else f"O({cell.text})"
     place = f"{cell.row}, {cell.heading}"
-    said: dict[str, Any] = {
+    said: dict[str, Any] = {  # the fields that a claim of every kind gets
         "id": place, "source": source, "place": place, "claimed": cell.text, "mixer": mixer,
         "phase": phase_of(figure, PHASES.get(cell.labels.get("phase", ""), asked.phase)),
         "form": cell.labels.get("form") or form, "quantity": figure.name,
@@ -357,6 +359,7 @@ def _claim(
     stating: Callable[..., Claim]
     try:
         with limited():
+            # a rounded number, a measured one, a whole number, or a formula
             if unit and (rounded or re.fullmatch(r"[\d.]+", cell.text)):
                 if not sizes:
                     raise ValueError(

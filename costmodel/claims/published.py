@@ -207,8 +207,8 @@ def _checked(known: Mapping[str, Claim], run: bool, ids: Sequence[str]) -> list[
 
 
 def _parts(claims: Sequence[Claim], number: int) -> list[list[str]]:
-    """The ids of claims in at most `number` lists of about equal length, one for each process;
-    claims about the same mixer or network, which share derived answers, stay together."""
+    """At most `number` lists of ids of claims, of about equal length, one list for each process;
+    claims about the same mixer or network, which share derived answers, stay in one list."""
     about: dict[tuple[str, str], list[str]] = {}
     for claim in claims:
         about.setdefault((claim.mixer.partition("+")[0], claim.model), []).append(claim.id)
@@ -331,9 +331,10 @@ def _verdict_conventions(
 def _finding_and_verdict(
     claim: Claim, known: Mapping[str, Claim] | None
 ) -> tuple[Finding, str, HoldingUnder | None]:
-    """The finding, the verdict's name, and the other interpretations under which a claim that does
-    not agree would hold; None in their place if the claim agrees, is not checkable, or holds under
-    no other interpretation."""
+    """(finding, name of the verdict, other interpretations under which the claim holds). The
+    verdict is `agrees`, `agrees-in-limit`, `agrees-under` (another interpretation), `disagrees` or
+    `not-checkable`. The interpretations are None if the claim agrees under its own, is not
+    checkable, or holds under no other. `known`: all claims by id, to which the claim may refer."""
     if claim.left_open:
         return claim.unchecked_finding(), "not-checkable", None
     try:
@@ -363,10 +364,12 @@ def _finding_and_verdict(
 def _at_default_sizes(
     claim: Claim, needed: Sequence[str], general: Finding
 ) -> tuple[Finding, str, HoldingUnder | None]:
-    """The finding and verdict for a claim that does not name the sizes `needed`.
+    """(finding, verdict, other interpretations), as `_finding_and_verdict` gives, for a claim that
+    does not name the sizes `needed`.
 
     If the claim is right at the default sizes: the finding and verdict there. Else `general`, the
-    finding for all sizes, with a note: the value at the default sizes, or why there are none.
+    finding for all sizes, with a note: the value at the default sizes, or why there are none; and
+    `disagrees`.
     """
     number = not claim.letters
     what = "a number and no sizes" if number else f"no {', '.join(needed)}"

@@ -97,7 +97,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
     labels: dict[str, str] = {}
     end = 0
     for found in _TABULAR.finditer(text):
-        around = text[end : found.end()]
+        around = text[end : found.end()]  # from the table before to the end of this table
         end = found.end()
         if r"\caption{" in around:
             caption = _group(around, around.index(r"\caption{"))
@@ -108,7 +108,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
                     labels = {"phase": phase}
         below = text[end:].partition(r"\caption{")[0]  # the notes, up to the next table
         rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
-        head = _head(rows)
+        head = _head(rows)  # below: number of a column -> its letter, or its label
         headed = {k: _letter(heading, symbols) for k, heading in enumerate(head) if "$" in heading}
         letters = {k: letter for k, letter in headed.items() if is_letter(letter)}
         said = {k: name for k, cell in enumerate(head) if (name := _plain(cell).lower()) in LABELS}
