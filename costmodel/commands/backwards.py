@@ -111,6 +111,7 @@ def budget(
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
     asked = {"state": state, "weights": weights, "memory": memory, "total": total}
+    # (name of a figure, its largest amount as typed)
     most = [(name, text) for name, texts in asked.items() for text in texts or ()]
     for text in limit or ():
         name, separator, amount = text.partition("=")
@@ -121,7 +122,7 @@ def budget(
         raise UsageError("budget needs a limit: --state 40GB, --total 1e12, or --limit peak=1GiB")
     bounds, wanted = limits(most), _phase(phase)
     wanted = phase_of([one.quantity for one in bounds], largest, wanted)
-    own = with_forms(without_fields(mixers or (), ignore))
+    own = with_forms(without_fields(mixers or (), ignore))  # mixer -> the forms that are named
     selected, named = selection(own, group, not mixers and group is None)
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
@@ -177,6 +178,7 @@ def match(
 
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
+    # (mixer, form that its name has or None) of MIXER and of --to
     (one, own), (two, its) = map(candidate, without_fields((mixer, to), ignore))
     pair, forms = (one, two), (one_form(one, own or form), one_form(two, its))
     figure = figure_named(by)

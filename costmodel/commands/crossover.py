@@ -126,6 +126,7 @@ def crossover(
     if across and across not in given:
         first = {x: values if isinstance(values, str) else values[0] for x, values in given.items()}
         given[across] = powers_of_two(at(across, **{x: y for x, y in first.items() if x != along}))
+    # one comparison for each combination of the given sizes' values
     rows = product(*((x,) if isinstance(x, str) else x for x in given.values()))
     found = [at(along or None, **dict(zip(given, values, strict=True))) for values in rows]
     names = symbol_names(symbols, [form.mixer for form in found[0].forms])

@@ -100,7 +100,7 @@ def memory(
     chosen(dtype or "bf16", "--dtype", [*BYTES])
     named = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     types = named.of(described.dtypes)
-    typed = replace(types, state=state_dtype)
+    typed = replace(types, state=state_dtype)  # as reported: a state type only if it was typed
     held = Holding(networks.network(described, **sizes), types, at)
     if at is not None:
         held.refuse_beyond(at)

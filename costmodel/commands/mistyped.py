@@ -68,7 +68,7 @@ def options_of(command: Any) -> list[str]:
 def no_option(error: Any, typed: Sequence[str]) -> str:
     """The sentence `profile has no option --sead: did you mean --seed?`; if one or two other
     commands have exactly this option, it names them instead; for a size that the command takes in
-    braces only (`memory --L 2`), it names the braces."""
+    braces only (`memory --L 2`, the width `--h` of a head), it shows the braces."""
     command = command_of(error)
     own = options_of(error.ctx.command)
     likely = close(error.option_name, own)

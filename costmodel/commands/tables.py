@@ -82,7 +82,7 @@ class CostTable(Sequence[CostRow]):
         *named, last = names
         self.columns = tuple(named)
         self._rows = [CostRow(dict(zip(named, row[:-1], strict=True))) for row in rows]
-        self._reasons = last, [row[-1] for row in rows]
+        self._reasons = last, [row[-1] for row in rows]  # (heading, reason of each row)
 
     @overload
     def __getitem__(self, place: int) -> CostRow: ...
