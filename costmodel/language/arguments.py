@@ -33,16 +33,16 @@ here, but by the code that uses them."""
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function for authors: each call checks the number of its arguments, and the type
-    of each argument whose annotated class has a word for messages in `WORDS`.
+    """The function, for authors, decorated so that each call checks the number of its arguments,
+    and the type of each argument whose annotated class has a word for messages in `WORDS`.
 
     Raises:
-        WrongKind: an argument is missing, is one too many or has another type; the message names
-            the function, the parameter, what is expected there and what came.
+        WrongKind: (in a call) an argument is missing, is one too many or has another type; the
+            message names the function, the parameter, what is expected there and what came.
     """
     signature = inspect.signature(function)
     positional = [p.name for p in signature.parameters.values() if p.kind in POSITIONAL]
-    places = {parameter: k for k, parameter in enumerate(positional)}
+    places = {parameter: k for k, parameter in enumerate(positional)}  # name -> position in args
     name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
     @wraps(function)

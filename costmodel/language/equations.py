@@ -346,8 +346,8 @@ class Form:
         return index
 
     def _range(self, name: str, lower: Any, upper: Any) -> Index:
-        """An index over one range; EquationError if a bound names a size or an index that is not
-        declared."""
+        """The index `name` over the range from `lower` to `upper`; EquationError if a bound names a
+        size or an index that is not declared."""
         found = one_range(name, lower, upper)
         for end in found.ends:
             self.mixer.refuse_undeclared(end, f"index {name}")

@@ -191,9 +191,9 @@ class _Reader:
         self.letters: set[str] = set()
 
     def formula(self) -> Formula:
-        """The formula of the whole text. In the plain dialect, two factors side by side, such as `2
-        d`, are refused before the parser gets the second. FormulaError if the text is no
-        formula."""
+        """The formula of the whole text. In the plain dialect (without `names`), two factors side
+        by side, such as `2 d`, are refused before the parser gets the second. FormulaError if the
+        text is no formula."""
         from lark import UnexpectedToken
 
         parser: Any = _parser().parse_interactive()
@@ -231,7 +231,7 @@ class _Reader:
             text = _UPRIGHT.sub(_padded, text)
         elif foreign := _FOREIGN.search(text):
             raise self.unread(*foreign.span())
-        position = number = depth = 0
+        position = number = depth = 0  # in the text; of tokens so far; of open parentheses
         arguments: list[int] = []  # for each argument that a command still takes, its depth
         while match := _TOKEN.match(text, position):
             start, position = match.span()
@@ -325,6 +325,7 @@ class _Reader:
                 raise self.fail(parts[1], "'(' after log")
             case "logarithm":
                 return self.call(parts[0], "log", parts[1:], bound, inside)
+        # a call: its name, "(", then arguments with commas between, ")"
         name = "log" if _kind(parts[0]) == "LOG" else str(parts[0])
         return self.call(parts[0], name, parts[2::2], bound, inside, parts[-1])
 
@@ -497,9 +498,9 @@ _BINDING = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 3}
 
 
 def _written(node: Tree, binding: int = 0) -> str:
-    """The text of a tree in the plain dialect; in parentheses if the operator around it, of
-    precedence `binding`, binds more tightly (a fraction as a number binds like a quotient, an
-    integer never needs parentheses)."""
+    """The text of a tree in the plain dialect, such as `2*(l + 1)`; in parentheses if the operator
+    around it binds more tightly. `binding` is that operator's precedence, of `_BINDING`, 0 for none
+    (a fraction as a number binds like a quotient, an integer never needs parentheses)."""
     if isinstance(node, Name):
         return node.name
     if isinstance(node, FunctionCall):

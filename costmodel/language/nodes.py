@@ -263,7 +263,8 @@ def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
     """
 
     def declared(made: type[R]) -> type[R]:
-        """Make the class a record, and add it to `KINDS`; returns the class unchanged."""
+        """The class, made a record that compares by structure and added to `KINDS`. TypeError for a
+        second kind with a field `array`."""
         new: Any = compared_by_structure(record(made))
         new.free, new.alone = free, alone
         first = next((known for known in KINDS if "array" in known._fields), new)

@@ -197,7 +197,8 @@ NAMED: Mapping[float, tuple[str, str]] = {
 
 def _constant(notation: Notation, node: Constant) -> Piece:
     """The text and precedence of a constant: a polynomial in sizes to the power half_power/2 (its
-    square root for 1, one over the root for -1), or the value of an index expression, such as i."""
+    square root for 1, one over the root for -1), or the value of an index expression, such as i. A
+    number of `NAMED`, such as pi, has its name."""
     if node.base.variables:
         return Piece(notation.position(node.base), ATOM if len(node.base.terms) == 1 else SUM)
     number = node.base.terms.get((), 0) if len(node.base.terms) == 1 else 0
@@ -359,7 +360,8 @@ def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
     LaTeX under the given name, in plain text under the composite's own."""
 
     def rule(notation: Notation, node: Composite) -> Piece:
-        """Print `node` with its operands and the indices that it runs over."""
+        """The text of `node`: its operands and the indices that it runs over, `rms_norm(x[i,c],
+        over c)`."""
         operands = node.body.children if isinstance(node.body, Operands) else (node.body,)
         texts = [printed(notation, operand).text for operand in operands]
         over = ",".join(index.name for index in node.over)

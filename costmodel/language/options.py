@@ -191,7 +191,8 @@ class Family:
 
     def _refuse(self, options: Sequence[str]) -> None:
         """Raise UnknownMixer for an option that is unknown, named twice, or excluded by another, or
-        that is the name of a variant or of the mixer, as `gqa` in `self-attention+gqa`."""
+        that is the name of a variant or of the mixer, as `gqa` in `self-attention+gqa`; the message
+        then has the name with the options that the variant does not bring."""
         name = self.plain.name
         for option in options:
             if option in (*self.variants, *self.plain.aliases):

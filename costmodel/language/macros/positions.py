@@ -152,14 +152,15 @@ def rotary(
 
 
 def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equations that replace `equation`, whose right side is a rotary embedding: the swapped
-    row, by layout, and the sum of the row times cosines and the swapped row times sines."""
+    """The equations that replace `equation`, whose right side is a rotary embedding: those of the
+    swapped row, (-v, u) for each pair (u, v) of the layout, and the sum of the row times cosines
+    and the swapped row times sines."""
     operands = composite.body
     assert isinstance(operands, Turned)
     channel, pair = composite.over
     checked_row_index(equation, composite, channel)
     parts = Parts(equation, pair, _side(channel))
-    first, half = channel.lower[0], length_of("rotary", pair)
+    first, half = channel.lower[0], length_of("rotary", pair)  # first channel, number of pairs
     swapped = parts.array("swapped", [*parts.places(channel), (channel - first + 1, half * 2)])
     LAYOUTS[operands.layout](parts, operands.x, swapped, channel, pair)
     return parts.finish(operands.x * operands.cos + swapped * operands.sin)
