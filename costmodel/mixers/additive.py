@@ -155,7 +155,7 @@ def additive_pooling() -> Mixer:
         source="Wu et al. 2021, arXiv 2108.09084, section 3",
         group="linear",
     )
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_U = (m.parameter(name, d, d) for name in ("W_Q", "W_K", "W_U"))
     b_Q, b_K, b_U = (m.parameter(name, d) for name in ("b_Q", "b_K", "b_U"))

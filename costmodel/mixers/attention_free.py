@@ -143,9 +143,10 @@ def summed(f: Form, name: str, rows: Array, *, causal: bool) -> Array:
 
 @offering(CAUSAL)
 def aft_local(chosen: Chosen) -> Mixer:
-    """The mixer AFT-local: weights u (l, 2w - 1), or (l, w) if causal, for the less than w
-    positions to each side; all others weigh 1. Form `direct` adds up rows inside and outside of the
-    window; `windowed` adds up all rows, and corrections within the window."""
+    """The mixer AFT-local: weights u (l, 2w - 1), or (l, w) if causal, for the rows fewer than w
+    apart; for all others u is 0. Form `direct` sums exp(K + u) V and exp(K + u) over the window,
+    exp(K) V and exp(K) outside; `windowed` sums exp(K) V and exp(K) over all rows, with corrections
+    exp(u) - 1 within the window (N: weighted values, D: weights)."""
     m = begun(
         "aft-local",
         "AFT-local",
@@ -160,6 +161,7 @@ def aft_local(chosen: Chosen) -> Mixer:
         Q, K, V = projected(f, x)
         i, c = f.indices["i"], f.indices["c"]
         k = f.index("k", max_(1, i - w + 1), i if causal else min_(l, i + w - 1))
+        # k: rows in the window of row i; far: rows outside of the window
         far = f.index("o", 1, i - w) if causal else f.index("o", union((1, i - w), (i + w, l)))
         behind, ahead = (1, l - w), (max_(w + 1, l - w + 1), l)
         # rows outside of the window of some row: only they need exp(K) without u

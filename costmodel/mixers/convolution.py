@@ -49,7 +49,7 @@ def convolution(name: str, title: str, idea: str, source: str, *, causal: bool) 
     torch.nn.Conv1d.
     """
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution", references=(TORCH,))
-    l, d, k = m.sizes("l d k")
+    l, d, k = m.sizes("l d k")  # tokens, channels, taps
     x, y = m.input("x", l, d), m.output("y", l, d)
     W = m.parameter("W", k, d, d)
     with m.form("direct") as f:
@@ -72,12 +72,13 @@ convolution_same = convolution(
 
 
 def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool) -> Mixer:
-    """The mixer of light convolution: k weights for each of n heads, a softmax over the taps; if
-    `dynamic`, the softmax is of a map of each row. Rows are gated by a sigmoid (GLU) before, and
-    W_out follows. `causal`: the taps read the last k rows, else rows around."""
+    """The mixer of light convolution: for each of n heads a softmax over k weights, the taps, which
+    all channels of the head share; if `dynamic`, the softmax is of a map of each row. Rows are
+    gated by a sigmoid (GLU) before, and W_out follows. `causal`: the taps read the last k rows,
+    else rows around."""
     source = "Wu et al. 2019, arXiv 1901.10430, sections 3 and 4"
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution")
-    l, d, n, h, k = m.sizes("l d n h k")
+    l, d, n, h, k = m.sizes("l d n h k")  # tokens, channels, heads, channels a head, taps
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_1, W_2 = m.parameter("W_1", d, d), m.parameter("W_2", d, d)
     W = m.parameter("W", n, k, d) if dynamic else m.parameter("W", n, k)
@@ -138,7 +139,7 @@ def depthwise_and_pointwise() -> Mixer:
         source="Trockman and Kolter 2022, arXiv 2201.09792, equations (2)-(3)",
         group="convolution",
     )
-    l, d, k = m.sizes("l d k")
+    l, d, k = m.sizes("l d k")  # tokens, channels, taps
     x, y = m.input("x", l, d), m.output("y", l, d)
     W, b_W = m.parameter("W", k, d), m.parameter("b_W", d)
     gain_W, bias_W = m.parameter("gain_W", d), m.parameter("bias_W", d)

@@ -270,9 +270,10 @@ def pairs_by_channel(rows: Rows) -> None:
 
 
 def chunks_by_channel(rows: Rows) -> None:
-    """Define R in chunks of C rows: scores of the pairs within a chunk, of queries times B and keys
-    divided by B, the product of the decays since the chunk's start; and the read of S (heads, l//C,
-    key channels, value channels), the decayed sum of k v^T at the end of the chunk before."""
+    """Define R in chunks of C rows: scores A of the pairs within a chunk, of queries times B and
+    keys divided by B, the product of the decays since the chunk's start (G is its logarithm, N what
+    A reads); and the read of S (heads, l//C, key channels, value channels), the decayed sum of k
+    v^T at the end of the chunk before."""
     f, (n, number, C, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[3], rows.heads
     l = rows.R.shape[0]
     chunks = Chunks(f, l, C)
@@ -373,7 +374,7 @@ def angle(i: int, p: int, sizes: Mapping[str, int]) -> float:
 def tables(m: Mixer, power: Powers) -> None:
     """Declare three buffers: gamma (n,), the decay of each of n heads, and D (n, l) and D_C (n,
     C+1), its powers 0 to l-1 and 0 to C. `power` gives a head's decay over a number of rows."""
-    l, n, C = m.sizes("l n C")
+    l, n, C = m.sizes("l n C")  # tokens, heads, rows a chunk
     m.buffer("gamma", n, latex=r"\gamma", value=lambda j, sizes: power(j, 1, sizes))
     for name, many in (("D", l), ("D_C", C + 1)):
         m.buffer(name, n, many, value=lambda j, s, sizes: power(j, s - 1, sizes))
@@ -461,7 +462,7 @@ CORE = {"core": "bare maps to queries, keys, values and decays, the recurrence, 
 def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
     """Declare x and the maps of n heads: to queries and keys of width K, to values of width V, and
     to y. With a `gain`, the extent of the norm's gain, also this gain and the gate's map."""
-    l, d, n = m.sizes("l d n")
+    l, d, n = m.sizes("l d n")  # tokens, channels, heads
     m.input("x", l, d)
     for name, width in (("Q", K), ("K", K), ("V", V)):
         m.parameter(f"W_{name}", d, n * width)
@@ -514,7 +515,7 @@ def gla(chosen: Chosen) -> Mixer:
         source="Yang et al. 2023, arXiv 2312.06635, section 4; fla, GatedLinearAttention",
         group="linear",
     )
-    l, d, n, V = m.sizes("l d n h")
+    l, d, n, V = m.sizes("l d n h")  # tokens, channels, heads, width of a value
     K = V / m.size("v", "width of a head's values over that of its keys", 2)
     r = m.size("r", "rank of the decay's map", 16)
     maps(m, K, V, None if chosen else V)

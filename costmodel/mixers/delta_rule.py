@@ -201,7 +201,7 @@ class Chunks:
             f.index(name, 1, self.last(chunk)) for name, chunk in (("e", self.q), ("u", self.g))
         )
         self.z, self.v = f.index("z", 1, self.e - 1), f.index("v", 1, self.u - 1)
-        self.own = (self.head.p,) if rule.per_channel else ()
+        self.own = (self.head.p,) if rule.per_channel else ()  # index of a decay's channel, if any
         self.by_head = rule.decay is not None and not self.own
         """Whether each head has one decay."""
         self.Q, self.K, self.other = rule.Q, rule.K, rule.K
@@ -336,7 +336,8 @@ class Chunks:
 
     def to_the_end(self, place: Index) -> Callable[[Index], Node]:
         """Define KC, the key at `place` of a complete chunk times its decay to the chunk's last
-        row. Returns a function: chunk -> the entry of KC there (without decay, the key)."""
+        row. Returns a function, index of a chunk -> entry of KC there (without decay, of the
+        key)."""
         at, p = self.at, self.head.p
         if self.rule.decay is None:
             return lambda chunk: self.entry(self.rule.K, chunk, place)
@@ -549,7 +550,7 @@ def gated_deltanet(chosen: Chosen) -> Mixer:
         "Qwen3-Next",
         aliases=("gdn",),
     )
-    d, n, K, V = m.sizes("d n K V")
+    d, n, K, V = m.sizes("d n K V")  # channels, heads, width of a key, width of a value
     g = m.size("g", "heads of queries and keys", 2)
     layer = Layer(
         m, Sizes((g, n / g), K, V), chosen, per_head, gate=silu_gate,
@@ -613,7 +614,7 @@ def kda(chosen: Chosen) -> Mixer:
         "DeltaNet whose matrix decays, by a factor per channel",
         "Kimi Team 2025, arXiv 2510.26692, sections 3 and 4",
     )
-    d, n, h = m.sizes("d n h")
+    d, n, h = m.sizes("d n h")  # channels, heads, channels a head
     decay = bounded if "safe-gate" in chosen else per_channel
     layer = Layer(m, Sizes((n,), h, h), chosen, decay, True, sigmoid_gate)
     layer.parameters()

@@ -63,7 +63,8 @@ def table(
 @offering({"rotary": "rotary embedding of queries and keys, channel c with c + h/2"})
 def differential_attention(chosen: Chosen) -> Mixer:
     """The mixer of differential attention: in each head the first softmax minus lambda times a
-    second. Form `difference` subtracts the softmaxes, `outputs` the sums they weigh."""
+    second (axis of 2); n/g heads of a group share keys and values. Form `difference` subtracts the
+    softmaxes, `outputs` the sums they weigh. What a head reads, O, is RMS normed to N."""
     m = Mixer(
         "differential-attention",
         title="Differential attention",
@@ -71,7 +72,7 @@ def differential_attention(chosen: Chosen) -> Mixer:
         source="Ye et al. 2024, arXiv 2410.05258, section 2.1, equations (1)-(3)",
         group="attention",
     )
-    l, d, n, g, h = m.sizes("l d n g h")
+    l, d, n, g, h = m.sizes("l d n g h")  # tokens, channels, heads, groups, channels a head
     own = n / g
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K = m.parameter("W_Q", d, 2, g, own * h), m.parameter("W_K", d, 2, g, h)

@@ -76,7 +76,7 @@ def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
     matrices `weights` (l, d, d), eq. (23), by Fourier transforms: of the sequence and of the
     matrices, W_f; per bin a complex product of a row and a matrix, e_f; its inverse transform."""
     l, d = source.shape
-    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
+    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")  # the transform, its bin and part
     (a, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
     points = 2 * padded(l)
     kernel = f.array("W_f", points / 2 + 1, 2, d, d)
@@ -91,7 +91,7 @@ def fft_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
     """Define `target` (l, d), the causal convolution of `source` (l, d) with `weights` (l, d), eqs.
     (26) and (28), by Fourier transforms: a complex product per bin and channel."""
     l, d = source.shape
-    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
+    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")  # the transform, its bin and part
     (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
     points = 2 * padded(l)
     shape = (points / 2 + 1, 2, d)
@@ -105,7 +105,7 @@ def fft_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
     """Define `target` (l, d), the causal convolution of `source` (l, d) with `weights` (l,), eq.
     (29), by Fourier transforms: all channels share the transform of the weights."""
     l, d = source.shape
-    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
+    spectrum, q, p = _spectrum(f, source, f"{source.name}_f")  # the transform, its bin and part
     (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
     points = 2 * padded(l)
     kernel = f.array("w_f", points / 2 + 1, 2)

@@ -76,7 +76,7 @@ def rg_lru(chosen: Chosen) -> Mixer:
         source="De et al. 2024, arXiv 2402.19427, section 2.4; transformers RecurrentGemma",
         group="recurrent",
     )
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     m.input("x", l, d)
     y, whole, width = m.output("y", l, d), "core" not in chosen, n * h
     m.parameter("W_X", d, width)
@@ -129,9 +129,9 @@ def _convolved(f: Form) -> Array:
 
 
 def _unit(f: Form, U: Array) -> Array:
-    """Write the equations of the RG-LRU that reads U (l, n h), and return its rows H (l, n h): R
-    and I are the gates, T and A the decay's logarithm and value, Q its square, N what a row
-    adds."""
+    """Write the equations of the RG-LRU that reads U (l, n h), and return its rows H (l, n h): H_i
+    = A_i H_{i-1} + N_i. R and I are the gates, T and A the decay's logarithm and value, Q its
+    square, N what a row adds; `later` are the rows but the first, which have a decay."""
     m, (l, width), (n, h) = f.mixer, U.shape, f.mixer.arrays["b_R"].shape
     i, later, e = f.index("i", 1, l), f.index("i2", 2, l), f.index("e", 1, width)
     j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)

@@ -174,7 +174,7 @@ def mla(chosen: Chosen) -> Mixer:
         group="attention",
     )
     shared, compressed = "no-shared-key" not in chosen, "query-compression" in chosen
-    l, d, n, K, V = m.sizes("l d n K V")
+    l, d, n, K, V = m.sizes("l d n K V")  # tokens, channels, heads, key and value width of a head
     c = m.size("c", "width of the latent row of keys and values", 64)
     x, y = m.input("x", l, d), m.output("y", l, d)
     wide = d

@@ -164,7 +164,7 @@ def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums
     """The mixer m with the parameters and equations of linear attention. `features` writes and
     returns the features Q and K (n, l, m) from projected queries and keys; `forms`: form -> the
     function that writes R (l, d), the rows before W_out, from Q, K and V."""
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
     for form, sums in forms.items():
@@ -184,7 +184,7 @@ def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums
 def shifted_elu(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
     """Define and return the features Q and K (n, l, h): elu + 1 of each channel of the projected
     queries and keys (expressions at head j, row i, channel c)."""
-    l, n, h = f.mixer.sizes("l n h")
+    l, n, h = f.mixer.sizes("l n h")  # tokens, heads, channels a head
     Q = f.array("Q", n, l, h, latex=r"\phi(Q)")
     K = f.array("K", n, l, h, latex=r"\phi(K)")
     for phi, projected in ((Q, queries), (K, keys)):

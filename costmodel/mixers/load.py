@@ -317,8 +317,9 @@ SAYING = (ValueError, NotImplementedError, RecursionError)
 
 
 def _said(error: BaseException, path: Path, line: int | None) -> str:
-    """The message of an exception, for the author of a file; a message of this package in place of
-    Python's message about this package's own code."""
+    """The message of an exception, for the author of the file `path`; a message of this package in
+    place of Python's message about this package's own code. `line` is the file's line that led to
+    the exception, None if there is none."""
     if isinstance(error, EquationError) or _is_no_python(error, path):
         return text_of(error)
     if isinstance(error, AttributeError) and error.obj is sys.modules["costmodel"]:
@@ -411,7 +412,7 @@ def _quoted(error: BaseException, said: str, path: Path, line: int) -> str:
 
 
 def raised_in_users_file(error: BaseException) -> str:
-    """A sentence: a user's file, its line and the error raised there; "" if raised elsewhere."""
+    """A sentence: a user's file, its innermost line in the traceback, the error; "" without one."""
     files = {
         getattr(module, "__file__", None)
         for name, module in list(sys.modules.items())

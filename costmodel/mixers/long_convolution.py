@@ -109,7 +109,7 @@ def implicit() -> Mixer:
         ),
         group="convolution",
     )
-    l, d, k, F = m.sizes("l d k F")
+    l, d, k, F = m.sizes("l d k F")  # tokens, channels, taps, width of the kernel's network
     x, y = m.input("x", l, d), m.output("y", l, d)
     P = m.buffer("P", l, 3, value=position)
     decay = m.buffer("decay", l, d, value=window)
@@ -125,6 +125,7 @@ def implicit() -> Mixer:
         with m.form(form) as f:
             i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
             s, e, z = f.index("s", 1, l), f.index("e", 1, F), f.index("z", 1, k)
+            # the rows that a layer of the kernel's network reads, with the index of their channels
             before: tuple[Array, Index] = (P, f.index("c", 1, 3))
             for n, (A, bias) in enumerate(layers, 1):
                 N = f.array(f"N_{n}", l, F)

@@ -57,10 +57,10 @@ def linformer(chosen: Chosen) -> Mixer:
         source="Wang et al. 2020, arXiv 2006.04768, equation (7)",
         group="linear",
     )
-    l, d, n, h, r = m.sizes("l d n h r")
+    l, d, n, h, r = m.sizes("l d n h r")  # tokens, channels, heads, channels a head, sums
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
-    own = () if chosen else (n,)
+    own = () if chosen else (n,)  # either option: one projection for all heads
     E = m.parameter("E", *own, r, l)
     F = E if "key-value" in chosen else m.parameter("F", *own, r, l)
     with m.form("direct") as f:
@@ -95,7 +95,7 @@ def normalised_twice() -> Mixer:
         source="Shen et al. 2018, arXiv 1812.01243, equations (3)-(5)",
         group="linear",
     )
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
     with m.form("direct") as f:
@@ -122,8 +122,8 @@ ROUNDS = 6
 
 
 def landmarks() -> Mixer:
-    """The mixer Nyströmformer: three softmaxes through r means of queries and keys, F A^+ B V, with
-    A^+ the pseudo-inverse of A, which `ROUNDS` rounds of an iteration approximate."""
+    """The mixer Nyströmformer: three softmaxes through r means of queries and keys, F A^+ B V; Z
+    approximates A^+, the pseudo-inverse of A, by `ROUNDS` rounds of an iteration (X, U, H, S)."""
     m = Mixer(
         "nystromformer",
         title="Nyströmformer",
@@ -131,7 +131,7 @@ def landmarks() -> Mixer:
         source="Xiong et al. 2021, arXiv 2102.03902, equations (11)-(14)",
         group="linear",
     )
-    l, d, n, h, r = m.sizes("l d n h r")
+    l, d, n, h, r = m.sizes("l d n h r")  # tokens, channels, heads, channels a head, means
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
     unit = m.buffer("unit", 3, r, r, latex="I", value=multiple_of_unit)
@@ -184,8 +184,8 @@ nystromformer = landmarks()
 
 
 def inducing_points() -> Mixer:
-    """The mixer of the Set Transformer's induced attention: r learned rows I attend to the tokens,
-    which gives H (r, d), and the tokens attend to H."""
+    """The mixer of the Set Transformer's induced attention: r learned rows I attend to the tokens
+    (queries P_Q, keys P_K, values P_V), which gives H (r, d), and the tokens attend to H."""
     m = Mixer(
         "set-transformer",
         title="Set Transformer",
@@ -193,7 +193,7 @@ def inducing_points() -> Mixer:
         source="Lee et al. 2019, arXiv 1810.00825, equations (9)-(10), of either MAB its attention",
         group="linear",
     )
-    l, d, n, h, r = m.sizes("l d n h r")
+    l, d, n, h, r = m.sizes("l d n h r")  # tokens, channels, heads, channels a head, learned rows
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
     U_Q, U_K, U_V, U_out = (m.parameter(f"U_{name}", d, d) for name in ("Q", "K", "V", "out"))

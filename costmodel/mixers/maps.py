@@ -45,7 +45,7 @@ def token_mixing() -> Mixer:
         source="Tolstikhin et al. 2021, arXiv 2105.01601, equation (1)",
         group="mlp",
     )
-    l, d, f_ = m.sizes("l d f")
+    l, d, f_ = m.sizes("l d f")  # tokens, channels, channels between the maps
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_1, b_1 = m.parameter("W_1", l, f_), m.parameter("b_1", f_)
     W_2, b_2 = m.parameter("W_2", f_, l), m.parameter("b_2", l)
@@ -78,12 +78,12 @@ def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
 
 
 def gated(name: str, title: str, idea: str, *, causal: bool, attends: bool) -> Mixer:
-    """The mixer gMLP: of two gelu maps of x to f channels, the second is normalised, mixed over
-    rows by W (l, l), rows k <= i if `causal`, and multiplies the first; `attends` (aMLP): plus an
-    attention head."""
+    """The mixer gMLP: of two gelu maps of x to f channels, U and G, the second is normalised (S),
+    mixed over rows by W (l, l), rows k <= i if `causal`, and multiplies the first; `attends`
+    (aMLP): the mixture F also gets an attention head."""
     source = "Liu et al. 2021, arXiv 2105.08050, equations (1)-(4)"
     m = Mixer(name, title=title, idea=idea, source=source, group="mlp")
-    l, d, f_ = m.sizes("l d f")
+    l, d, f_ = m.sizes("l d f")  # tokens, channels, channels between the maps
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_U, b_U = m.parameter("W_U", d, f_), m.parameter("b_U", f_)
     W_G, b_G = m.parameter("W_G", d, f_), m.parameter("b_G", f_)
@@ -126,7 +126,8 @@ def fourier() -> Mixer:
     x, y = m.input("x", l, d), m.output("y", l, d, cite="(3)")
 
     def table(name: str, points: Poly) -> tuple[Array, Array]:
-        """The declared matrices of cosines and of sines (points, points) of a transform."""
+        """The declared matrices of cosines C and of sines S (points, points), entry (k, q) at the
+        angle 2 pi (k - 1) (q - 1) / points, which a transform of this length multiplies by."""
 
         def angle(k: int, q: int, sizes: Mapping[str, int]) -> float:
             return 2 * math.pi * ((k - 1) * (q - 1) % points.at(sizes)) / points.at(sizes)

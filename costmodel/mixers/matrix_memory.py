@@ -66,7 +66,7 @@ def mlstm(chosen: Chosen) -> Mixer:
         source="Beck et al. 2025, arXiv 2503.13427, section 3; Beck et al. 2024, arXiv 2405.04517",
         group="recurrent",
     )
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     K = m.size("K", "key width of a head", 8)
     whole = "core" not in chosen
     m.input("x", l, d)
@@ -281,7 +281,7 @@ def rwkv_7(chosen: Chosen) -> Mixer:
         source="Peng et al. 2025, arXiv 2503.14456, section 4",
         group="delta",
     )
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     m.input("x", l, d)
     y = m.output("y", l, d)
     if "core" in chosen:
@@ -311,7 +311,7 @@ all of their models the decay and the rates have one rank."""
 
 def _declare(m: Mixer, *, later: bool) -> None:
     """Declare RWKV-7's parameters but W_out, and the input v_first, which a `later` layer reads."""
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     if later:
         m.input("v_first", l, n * h)
     for name in "rwkvag":
@@ -527,8 +527,9 @@ class InChunks:
         return self.f.array(name, self.n, self.number, self.C, width)
 
     def by_decay(self, rows: Rows) -> tuple[Array, Array, Array, Array, Array]:
-        """Write the equations of E, the decay since the end of the chunk before, RE = R E, KI = K
-        / E, KA, kappa times the E of the row before, and FI = F / E, and return these arrays."""
+        """Write the equations of E, the decay since the end of the chunk before (T is its
+        logarithm), RE = R E, KI = K / E, KA, kappa times the E of the row before, and FI = F / E,
+        and return these arrays."""
         j, p, q, e, g, row = self.j, self.p, self.q, self.e, self.g, self.chunks.row
         T, E, RE, KI, KA, FI = (
             self.places(name, self.h) for name in ("L_C", "E", "RE", "KI", "KA", "FI")

@@ -27,9 +27,9 @@ AVERAGE = ("alpha", "delta", "beta", "eta")
 
 
 def moving_average(f: Form, *, carried: bool) -> Array:
-    """Define and return X (l, d): the sum of N exponential moving averages of each channel of x,
-    weighted by eta; by a recurrence over rows if `carried`, else as a convolution by Fourier
-    transforms."""
+    """Define and return X (l, d): the sum of N exponential moving averages h of each channel of x,
+    weighted by eta, h_i = B x_i + E h_{i-1}; by this recurrence over rows if `carried`, else as a
+    convolution by Fourier transforms, with the kernel w (l, d)."""
     x, (l, d, N) = f.mixer.arrays["x"], f.mixer.sizes("l d N")
     alpha, delta, beta, eta = (f.mixer.arrays[name] for name in AVERAGE)
     i, b, n = f.index("i", 1, l), f.index("b", 1, d), f.index("n", 1, N)
@@ -97,7 +97,7 @@ def mega(chosen: Chosen) -> Mixer:
         source="Ma et al. 2022, arXiv 2209.10655, section 3",
         group="state-space",
     )
-    l, d, N, K, v = m.sizes("l d N K v")
+    l, d, N, K, v = m.sizes("l d N K v")  # tokens, channels, averages, width of a key, widening
     C = m.sizes("C")[0] if chosen else l
     x, y = m.input("x", l, d), m.output("y", l, d)
     for name in AVERAGE:

@@ -142,6 +142,7 @@ def attended(
     a = f.index("a", 1, d)
     extents, groups = pairs(f, i)
     several, of_set = len(projections) > 1, {rows.by: rows for rows in groups}
+    # ending of a set of projections -> the number of its rows if it may be 0, else None
     numbers = {by: of_set[by].number if several else None for by in projections}
     at = {by: () if number is None else (1,) for by, number in numbers.items()}
     arrays = {

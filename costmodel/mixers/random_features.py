@@ -85,7 +85,7 @@ def begun(name: str, title: str, idea: str, source: str) -> Mixer:
 
 def scaled_rows(f: Form, name: str, projected: Node) -> Array:
     """Define and return U_name (n, l, h): projected queries or keys over the fourth root of h."""
-    l, n, h = f.mixer.sizes("l n h")
+    l, n, h = f.mixer.sizes("l n h")  # tokens, heads, channels a head
     U = f.array(f"U_{name}", n, l, h)
     U[f.indices["j"], f.indices["i"], f.indices["c"]] = Constant(h, Fraction(-1, 2)) * projected
     return U
@@ -162,7 +162,7 @@ def random_feature_attention(chosen: Chosen) -> Mixer:
         "sines and cosines whose products are the softmax's",
         "Peng et al. 2021, arXiv 2103.02143, sections 3.1 and 3.2",
     )
-    d, n, m, h = mixer.sizes("d n m h")
+    d, n, m, h = mixer.sizes("d n m h")  # channels, heads, frequencies, channels a head
     drawn, sigma = mixer.buffer("w", n, m, h), mixer.parameter("sigma", d, latex=r"\sigma")
 
     def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
@@ -213,7 +213,7 @@ def from_matrix(f: Form) -> Product:
     """Declare and define frequencies (n, 2m, h), Gaussians with a full covariance: Sigma times
     drawn numbers, plus and minus the mean. Returns a function of (form, "Q" or "K", rows U): the
     product of a row with frequency z, and the index z."""
-    n, m, h = f.mixer.sizes("n m h")
+    n, m, h = f.mixer.sizes("n m h")  # heads, frequencies, channels a head
     drawn, Sigma = f.mixer.buffer("w", m, h), f.mixer.parameter("Sigma", n, h, h, latex=r"\Sigma")
     mean, G, w = (
         f.mixer.parameter("mu", n, h, latex=r"\mu"),
@@ -231,7 +231,7 @@ def from_channels(f: Form) -> Product:
     """Declare and define frequencies (n, m, h), Gaussians with independent channels: exp(sigma/2)
     times the drawn numbers, plus the mean. Returns a function of (form, "Q" or "K", rows U): the
     product of a row with frequency z, and the index z."""
-    n, m, h = f.mixer.sizes("n m h")
+    n, m, h = f.mixer.sizes("n m h")  # heads, frequencies, channels a head
     drawn, sigma = f.mixer.buffer("w", m, h), f.mixer.parameter("sigma", n, h, latex=r"\sigma")
     mean, E, w = f.mixer.parameter("mu", n, h, latex=r"\mu"), f.array("E", n, h), named(f, n, m, h)
     j, c, o = f.indices["j"], f.indices["c"], f.index("o", 1, m)

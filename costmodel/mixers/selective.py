@@ -174,7 +174,7 @@ def mamba(chosen: Chosen) -> Mixer:
         + "; norms: Lieber et al. 2024, arXiv 2403.19887, section 6.4" * ("norms" in chosen),
         group="state-space",
     )
-    l, d, N = m.sizes("l d N")
+    l, d, N = m.sizes("l d N")  # tokens, channels, states a channel
     E, R = m.size("E", "inner channels", 256), m.size("R", "rank of the step size", 8)
     m.input("x", l, d)
     m.output("y", l, d)
@@ -196,10 +196,11 @@ def mamba(chosen: Chosen) -> Mixer:
 
 
 def write_by_channel(f: Form) -> None:
-    """Write the equations of a form of Mamba: the states S (l, E, N) by a recurrence over rows or,
-    in the form `scan`, by a parallel scan of V, what each row adds."""
+    """Write the equations of a form of Mamba: the states S (l, E, N), S_i = kept_i S_{i-1} + U_i
+    B_i with U = step X, by a recurrence over rows or, in the form `scan`, by a parallel scan of V =
+    U B; then O = S C + D X, gated if there is W_Z, and y."""
     m = f.mixer
-    l, d, N, E, R = m.sizes("l d N E R")
+    l, d, N, E, R = m.sizes("l d N E R")  # tokens, channels, states, inner channels, rank
     X = rows(f, "X", "c")
     i, later, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("b", 1, d)
     c, o, s, r = f.index("c", 1, E), f.index("o", 1, E), f.index("s", 1, N), f.index("r", 1, R)
@@ -288,7 +289,7 @@ def recurrent(on: Heads) -> None:
     states S (l, G, n/G, P, N), which decay by exp(Delta A) and add U K^T at each row, and which the
     row's Q reads. G groups of n/G heads, P channels a head, N states a channel."""
     g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
-    l, n, P, N, G = on.f.mixer.sizes("l n P N G")
+    l, n, P, N, G = on.f.mixer.sizes("l n P N G")  # tokens, heads, head width, states, groups
     kept = on.f.array("kept", l, n, latex=r"\bar{A}")
     S = on.f.array("S", l, G, n / G, P, N)
     kept[later, j] = exp(on.step[later, j] * on.A[j])
@@ -302,7 +303,7 @@ def scanned(on: Heads) -> None:
     """Write the equations of the output O by the recurrence of `recurrent` as a parallel scan, in
     which all states of a head share the product of its decays; V is what a row adds to S."""
     g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
-    l, n, P, N, G = on.f.mixer.sizes("l n P N G")
+    l, n, P, N, G = on.f.mixer.sizes("l n P N G")  # tokens, heads, head width, states, groups
     kept, w = on.f.array("kept", l, n, latex=r"\bar{A}"), on.f.index("w", 1, l)
     V, S = (on.f.array(name, l, G, n / G, P, N) for name in "VS")
     kept[1, j] = 0
@@ -317,7 +318,7 @@ def parallel(on: Heads) -> None:
     Q with each K up to the row, times the decay between. F (l, n) is the log of all decays up to a
     row."""
     g, h, s, i, later, j = map(on.index, ("g", "h", "s", "i", "i2", "j"))
-    l, n, G = on.f.mixer.sizes("l n G")
+    l, n, G = on.f.mixer.sizes("l n G")  # tokens, heads, groups of heads
     k = on.f.index("k", 1, i)
     F, M, W = on.f.array("F", l, n), on.f.array("M", G, l, l), on.f.array("W", G, n / G, l, l)
     F[1, j] = on.step[1, j] * on.A[j]
@@ -334,7 +335,7 @@ def chunked(on: Heads) -> None:
     summed anew for each row; L is the decay over a whole chunk."""
     f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
     g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
-    l, n, P, N, G, C = f.mixer.sizes("l n P N G C")
+    l, n, P, N, G, C = f.mixer.sizes("l n P N G C")  # tokens, heads, width, states, groups, chunk
     (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete
     k, w, first = f.index("k", 1, e), f.index("w", 1, C), f.index("e4", 1, min_(C, l))
     F, M = f.array("F", *on.step.shape), f.array("M", G, number, C, C)
@@ -389,7 +390,7 @@ def mamba_2(chosen: Chosen) -> Mixer:
         source="Dao and Gu 2024, arXiv 2405.21060, sections 6 and 7; layer of figure 6, right",
         group="state-space",
     )
-    l, d, n = m.sizes("l d n")
+    l, d, n = m.sizes("l d n")  # tokens, channels, heads
     P, N = m.size("P", "width of a head", 64), m.size("N", "states per channel of a head", 128)
     G = m.size("G", "groups of heads that share B and C", 1)
     m.input("x", l, d)
@@ -418,7 +419,7 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
     x, y = m.role("input"), m.role("output")
     W_dt, b_dt, log_A, gain = (m.arrays.get(name) for name in ("W_dt", "b_dt", "log_A", "gain"))
     assert W_dt is not None and b_dt is not None and log_A is not None
-    l, d, n, P, G = m.sizes("l d n P G")
+    l, d, n, P, G = m.sizes("l d n P G")  # tokens, channels, heads, head width, groups
     lying = chunks_of(f).places if form is chunked else in_turn(f)
     X, K, Q = (rows(f, name, at, G, lying) for name, at in (("X", "u"), ("K", "s"), ("Q", "s")))
     step, A = f.array("step", *lying.extents, n, latex=r"\Delta"), f.array("A", n)
@@ -457,7 +458,7 @@ def mamba_3(chosen: Chosen) -> Mixer:
         + ("MIMO" if "mimo" in chosen else "SISO"),
         group="state-space",
     )
-    l, d, n = m.sizes("l d n")
+    l, d, n = m.sizes("l d n")  # tokens, channels, heads
     P, R = m.size("P", "width of a head", 64), m.size("R", "pairs of states that turn", 32)
     M = m.size("M", "states that do not turn", 64)
     G = m.size("G", "groups of heads that share B and C", 1)
@@ -496,7 +497,7 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
     inputs and outputs of a head, () with one: arrays of rows have an axis more for r."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
-    l, d, n, P, R, G = m.sizes("l d n P R G")
+    l, d, n, P, R, G = m.sizes("l d n P R G")  # tokens, channels, heads, width, turned, groups
     i, later, a, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("a", 1, d), f.index("b", 1, d)
     g, e, p = f.index("g", 1, G), f.index("e", 1, n / G), f.index("p", 1, P)
     j, z = f.index("j", 1, n), f.index("z", 1, R)
@@ -580,7 +581,7 @@ def down(f: Form, O: Array, head: Poly, channel: Poly, c: Index) -> Array:
     """Define and return H (l, G, n/G*P), the sum of a head's outputs O (l, G, n/G, r, P) times
     `down`. With a gate x W_Z, an output is multiplied by silu of the gate times up_Z first."""
     m = f.mixer
-    l, n, P, G = m.sizes("l n P G")
+    l, n, P, G = m.sizes("l n P G")  # tokens, heads, channels a head, groups of heads
     i, a, g, e, p = (f.indices[letter] for letter in "iagep")
     H, found = f.array("H", l, G, n / G * P), O[i, g, e, c, p]
     if (W := m.arrays.get("W_Z")) is not None:

@@ -227,7 +227,8 @@ class Rotated:
         turned, pairs = self.turned, "rotary-pairs" in chosen
 
         def of(turn: Any) -> Any:
-            """The function of an entry of the table of `turn`, cosine or sine."""
+            """The function of an entry of the table of `turn`, cosine or sine: (row, channel,
+            sizes) -> its value at the row and the channel's pair."""
 
             def entry(row: int, channel: int, sizes: Mapping[str, int]) -> float:
                 half = max(1, turned.at(sizes) // 2)
@@ -357,7 +358,7 @@ def self_attention(chosen: Chosen) -> Mixer:
         aliases=("mha",),
     )
     cited = not chosen
-    l, d, n = m.sizes("l d n")
+    l, d, n = m.sizes("l d n")  # tokens, channels, heads
     key, value = m.sizes("K V" if "wide" in chosen else "h h")
     x = m.input("x", l, d)
     z = m.context("z", *m.sizes("e"), d) if "cross" in chosen else x
@@ -374,7 +375,7 @@ def self_attention(chosen: Chosen) -> Mixer:
         del maps["V"]
     maps |= {"G": (d, *gates)} if gate else {}
     biased: Collection[str] = maps if "bias" in chosen else ()
-    for option in chosen & OF_MAPS.keys():
+    for option in chosen & OF_MAPS.keys():  # options that name the maps with a bias
         biased = OF_MAPS[option]
     W = {name: m.parameter(f"W_{name}", *shape) for name, shape in maps.items()}
     heads = (g, n / g) if grouped else (n,)
@@ -418,13 +419,14 @@ def self_attention(chosen: Chosen) -> Mixer:
             """Row `row` of an array times W_name, plus b_name if there is one, at column `at`."""
             return with_bias(sum_(of[row, a] * W[name][a, *at], over=a), b_.get(name), at)
 
+        # Q and K: projected (_p), normed (_n), clipped (_c), rotated (_r)
         steps = ["_p", *(["_n"] if gains else []), *(["_c"] if clipped else []),
                  *(["_r"] if turned else [])]  # fmt: skip
         names = [*steps[:-1], ""]
         """Queries and keys after each step: the last one is the name without an ending."""
         Q = [array(f"Q{end}", *heads, l, key, cite="(10)") for end in names]
         K = [array(f"K{end}", g, z.shape[0], key, cite="(11)") for end in names]
-        V_p = K[0]
+        V_p = K[0]  # without W_V, values are the projected keys; then normed (V_n), clipped (V)
         if "V" in maps:
             raw = "V_p" if chosen & {"v-norm", "clipped"} else "V"
             V_p = array(raw, g, z.shape[0], value, cite="(12)")
@@ -462,6 +464,7 @@ def self_attention(chosen: Chosen) -> Mixer:
                     assert turned is not None
                     turned.define(f, after, before, of, row)
 
+        # scores S before cap and bias, Z after; A: the softmax's weights; R: what heads read
         S = array("S", *heads, *seen.extents) if placed or "soft-cap" in chosen else None
         Z = array("Z", *heads, *seen.extents, cite="(13)")
         A = array("A", *heads, *seen.extents, cite="(14)")

@@ -75,7 +75,7 @@ def simple(
         forms: form -> the function that gives the product of queries, keys and values.
     """
     m = Mixer(name, title=title, idea=idea, source=SOURCE, group="linear")
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     x, y = m.input("x", l, d), m.output("y", l, d)
     projections = [
         (letter, m.parameter(f"W_{letter}", d, d), m.parameter(f"b_{letter}", d))

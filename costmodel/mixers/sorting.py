@@ -31,9 +31,9 @@ from costmodel.language.writing import argmax, exp, sort, sum_
 
 
 def sorted_blocks() -> Mixer:
-    """The mixer of Sinkhorn attention: a row attends to its block of B rows, and to a mixture of
-    the complete blocks, whose weights T rounds of normalising rows and columns make (exponentials,
-    not logarithms)."""
+    """The mixer of Sinkhorn attention: a row attends to its block of B rows, and to a mixture (K_S,
+    V_S) of the complete blocks, whose weights S T rounds of normalising rows (P) and columns make,
+    from exponentials of a map of the blocks' sums X (not logarithms)."""
     m = Mixer(
         "sinkhorn",
         title="Sinkhorn attention",
@@ -41,7 +41,7 @@ def sorted_blocks() -> Mixer:
         source="Tay et al. 2020, arXiv 2002.11296, section 3",
         group="attention",
     )
-    l, d, n, h, B, T = m.sizes("l d n h B T")
+    l, d, n, h, B, T = m.sizes("l d n h B T")  # tokens, channels, heads, head width, block, rounds
     whole = l // B
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
@@ -104,7 +104,7 @@ def sorted_rows() -> Mixer:
         source="Kitaev et al. 2020, arXiv 2001.04451, section 2",
         group="attention",
     )
-    l, d, n, h, C, m = mixer.sizes("l d n h C m")
+    l, d, n, h, C, m = mixer.sizes("l d n h C m")  # rows, channels, heads, width, chunk, directions
     x, y = mixer.input("x", l, d), mixer.output("y", l, d)
     W_Q, W_V, W_out = (mixer.parameter(f"W_{name}", d, d) for name in ("Q", "V", "out"))
     H = mixer.buffer("H", h, m)

@@ -73,7 +73,7 @@ def fixed() -> Mixer:
         source=CHILD,
         group="attention",
     )
-    l, B, s = m.sizes("l B s")
+    l, B, s = m.sizes("l B s")  # tokens, rows a block, rows at a block's end
 
     def pairs(f: Form, i: Index) -> Layout:
         """A row's own block up to the row, and the last s rows of each block before."""
@@ -91,7 +91,7 @@ def around_and_global(f: Form, by: str) -> tuple[Rows, Rows]:
     """Two groups of rows with the keys that they attend to: the first s rows, which attend to all
     rows, and the others, which attend to the first s rows and to w//2 rows on each side. `by` is
     the ending of the names of the first group's projections."""
-    l, w, s = f.mixer.sizes("l w s")
+    l, w, s = f.mixer.sizes("l w s")  # tokens, window, global rows
     g, r, k = f.index("g", 1, min_(s, l)), f.index("r", s + 1, l), f.index("k", 1, l)
     side = w // 2
     u = f.index("u", union((1, s), (max_(s + 1, r - side), min_(l, r + side))))

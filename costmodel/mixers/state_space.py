@@ -190,8 +190,9 @@ class Diagonal:
 def diagonal(
     name: str, title: str, idea: str, source: str, *, own: bool, softmax: bool = False
 ) -> Mixer:
-    """The mixer S4D (`own`: A for each channel) or DSS (one A for all), then gelu and a gated
-    linear unit; with `softmax` DSS_softmax. Forms: `recurrent`, and the ways to convolve."""
+    """The mixer S4D (`own`: A for each channel, conjugate states) or DSS (one A for all), then gelu
+    and a gated linear unit; with `softmax` DSS_softmax. Forms: `recurrent`, and ways to
+    convolve."""
     m = Mixer(name, title=title, idea=idea, source=source, group="state-space")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -238,7 +239,7 @@ def gated_state_space() -> Mixer:
         source="Mehta et al. 2022, arXiv 2206.13947, section 3.2",
         group="state-space",
     )
-    l, d, f_, r = m.sizes("l d f r")
+    l, d, f_, r = m.sizes("l d f r")  # tokens, channels, gate width, channels of the model
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_V, W_U = m.parameter("W_V", d, f_), m.parameter("W_U", d, r)
     gain, bias = m.parameter("gain", r), m.parameter("bias", r)
@@ -272,7 +273,7 @@ def hungry() -> Mixer:
         source="Fu et al. 2022, arXiv 2212.14052, section 3 and algorithm 1",
         group="state-space",
     )
-    l, d, k = m.sizes("l d k")
+    l, d, k = m.sizes("l d k")  # tokens, channels, taps
     x, y = m.input("x", l, d), m.output("y", l, d)
     maps = {name: m.parameter(f"W_{name}", d, d) for name in "QKV"}
     w_K, D_K = m.parameter("w_K", k, d), m.parameter("D_K", d)

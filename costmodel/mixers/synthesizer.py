@@ -88,11 +88,11 @@ def factorized_random(f: Form, x: Array, k: Index) -> Array:
 
 
 def written(name: str, title: str, idea: str, scores: Scores, *, causal: bool) -> Mixer:
-    """The mixer of attention whose scores (n, l, l) `scores` defines, to rows k <= i if
-    `causal`."""
+    """The mixer of attention to scores Z (n, l, l) that are no products of queries and keys:
+    `scores` defines them, for the form, x and the index k of the rows seen; k <= i if `causal`."""
     source = "Tay et al. 2020, arXiv 2005.00743, section 3"
     m = Mixer(name, title=title, idea=idea, source=source, group="attention")
-    l, d, n, h = m.sizes("l d n h")
+    l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_V, W_out = m.parameter("W_V", d, d), m.parameter("W_out", d, d)
     with m.form("direct") as f:
