@@ -185,7 +185,8 @@ class PartAnswers(Answers):
     @property
     def overruns(self) -> tuple[Overrun, ...]:
         """The reads of the part beyond the ends of its weights, with the conditions on the
-        network's sizes under which each occurs."""
+        network's sizes under which each occurs: of a table by position (`rows`), positions past its
+        last row; else those that the equations of the part's mixer have."""
         if self.use.rows is not None:
             last = NOW if self.phase == "inference" else LAST[self.stage]
             past = frozenset({last - self.use.rows - 1})  # 0 or more where a row is lacking
@@ -486,8 +487,8 @@ class NetworkAnswers(Answers):
         return found
 
     def _chained(self, path: PathOf, sizes: Mapping[str, int] | None) -> CriticalPath:
-        """The critical path that `chained` keeps for these sizes; Unanswered for all steps of
-        decoding together, which have no common path."""
+        """The critical path that `chained` keeps, `sizes` None for large ones; Unanswered for all
+        steps of decoding together, which have no common path."""
         if self.stage == "decode":
             raise Unanswered(OF_STEPS)
         by_use = {part.use: part for part in self.parts if part.made is None}
@@ -564,6 +565,7 @@ class NetworkAnswers(Answers):
         paths through parts that run in parallel. `known`: those maxima that other paths needed; new
         ones are added."""
         alone, beside, sums = _alone_beside_and_sums(path)
+        # part (None: the sums of gradients) -> {(part, phase): how often the path passes it}
         passed: dict[Use | None, dict[Passing, Poly]] = {}
         for step, times in alone.items():
             if not isinstance(step, Beside):
@@ -760,7 +762,8 @@ class NetworkMixer(Whole):
 
     def __init__(self, network: Assembly, fixed: frozenset[str] = frozenset()) -> None:
         """Declare a mixer with one form, without equations, whose arrays have the extents of all
-        parts; the sizes of the network are given, those of the input stay open unless `fixed`."""
+        parts; the network's sizes are given, those of the input (`OPEN`) but the `fixed` ones stay
+        open."""
         super().__init__("network", title=network.title, source=network.described.source)
         self.name = self.base = self.origin = network.name
         self.network = network

@@ -67,9 +67,10 @@ class Bart:
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def read(self, c: Configuration) -> Description:
-        """Describe the network of the class that a configuration names, by default ForCausalLM: a
-        decoder with a head. Model is encoder and decoder; `scored` these with head, loss and the
-        remark `CONSTANT`. ModelError: another class, or a field with a value that is not read."""
+        """The description of the network that a configuration names by its class: ForCausalLM, the
+        default, is a decoder with a head; Model an encoder and a decoder; and the class whose name
+        ends with `scored` adds head, loss and the remark `CONSTANT` to these two. ModelError:
+        another class, or a field with a value that is not read."""
         c.with_class().require(self.fixed)
         c.fields_read.update((*NUMBERS.split(), *self.numbers.split()))
         whole = (self.scored, "Model") if self.scored else ()
@@ -123,9 +124,9 @@ class Bart:
         )
 
     def _decoder_alone(self, c: Configuration, deep: int) -> Description:
-        """Describe the network of the class ForCausalLM: a decoder of `deep` layers with a head,
-        and weights of cross-attention that no pass reads. Fields of the encoder change nothing:
-        they count as read."""
+        """The description of the network of the class ForCausalLM: a decoder of `deep` layers with
+        a head, and weights of cross-attention that no pass reads. Fields of the encoder change
+        nothing: they count as read."""
         c.fields_read.update(("encoder_layers", "encoder_ffn_dim", "encoder_attention_heads"))
         c.fields_read.update(("is_encoder_decoder", "is_decoder", "num_attention_heads"))
         entry, layers = self._entry(c), [self._block(c, "decoder")] * deep
@@ -144,7 +145,8 @@ class Bart:
         return Use("embedding", table, table=True, shared=frozenset({"E"} if shared else ()))
 
     def _entry(self, c: Configuration) -> list[Use]:
-        """The parts between the embedding and the layers: positions, a norm, dropout."""
+        """The parts between the embedding and the layers: positions (and, unless learned, their
+        table as an array that no pass trains), a norm, dropout."""
         rows = c.size("max_position_embeddings", "max_target_positions")
         learned = self.positions == "learned"
         added = parts.positions(self.positions, offset=self.offset if learned else 0)
@@ -162,8 +164,8 @@ class Bart:
         return [drop] if c.some("dropout") else []
 
     def _block(self, c: Configuration, way: str, *kinds: str) -> Block:
-        """A layer of the encoder or the decoder: an attention of each of `kinds` (options, "" for
-        none), and an FFN."""
+        """A layer of the encoder or the decoder (`way`: "encoder" or "decoder"): an attention for
+        each of `kinds` (options of self-attention, "" for none), and an FFN."""
         biased = self.biased if isinstance(self.biased, bool) else c.switch(self.biased)
         n, d = c.size(f"{way}_attention_heads"), c.size("d_model")
         if d % n:
