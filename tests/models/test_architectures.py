@@ -323,7 +323,7 @@ REFUSED = [
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 10,
       "use_bidirectional_attention": "all"}, "'all' and 'num_kv_shared_layers' are not known"),
     ({**NARROW_3N, "intermediate_size": [True, True]}, "positive integer or a list of 2, one a la"),
-    ({**NARROW_3N, "activation_sparsity_pattern": [True, False]}, "must be a list of 2 numbers, on"),
+    ({**NARROW_3N, "activation_sparsity_pattern": [True, False]}, "must be a list of 2 numbers, o"),
     ({**ZAMBA, "layers_block_type": ["mamba"]}, "the kind of each of 4 layers"),
     ({"model_type": "zamba2", "n_mamba_heads": 7}, "divide mamba_expand * hidden_size = 5120"),
     ({"model_type": "zamba2", "mamba_expand": None}, "the size 'mamba_expand' is missing"),
