@@ -110,9 +110,9 @@ class _Splitter:
         return self._stored(node, over)
 
     def _stored(self, node: Node, over: tuple[Index, ...]) -> Ref:
-        """A reference to the residual array for a value, which has an axis for each index of the
-        equation and of `over` (the reductions around the value); the first call for a value writes
-        the equations of the array, one per range of a union."""
+        """A reference to the residual array for a value, which has the axes of the equation's array
+        and one for each index of `over`, the reductions around the value; the first call for a
+        value writes the equations of the array, one per range of a union."""
         if node in self.made:
             return self.made[node]
         indices = tuple(outer_first([*self.equation.indices, *over]))

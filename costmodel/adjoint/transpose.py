@@ -140,7 +140,7 @@ def transposed(
     left = [index.atom for index in indices]  # the indices not solved for, which are summed over
     where = set(around)
     for name, target in zip(names, wanted, strict=True):
-        here = target.substitute(solved)
+        here = target.substitute(solved)  # the position in indices that are not solved for
         entry = Poly.atom(name)
         # solve entry = position for an index; without an index the position is a condition
         chosen = _solvable(here, left)
@@ -153,12 +153,12 @@ def transposed(
                 )
             where |= {c.substitute(solved) for c in (entry - here, here - entry)}
             continue
-        sign = here.coefficient(chosen)
+        sign = here.coefficient(chosen)  # 1 or -1
         of_entry = (entry - (here - sign * Poly.atom(chosen))) * sign
         solved = {k: v.substitute({chosen: of_entry}) for k, v in solved.items()}
         solved[chosen] = of_entry
         left.remove(chosen)
-    whole = entries(ref.array, layout)
+    whole = entries(ref.array, layout)  # what all entries of the array satisfy
     # solved indices that stay, each with a single value, as a bound cannot be stated without them
     pinned = _pinned(where, solved, indices, whole)
     left = [i.atom for i in indices if i.atom in {*left, *pinned}]

@@ -511,7 +511,7 @@ def compared(
     chosen = phase_name(phase) if phase else (*figure.phases,)[0]
     if chosen not in figure.phases:
         raise Unanswered(f"{figure.elsewhere}: choose another phase")
-    training: Any = {name: value for name, value in sizes.items() if len(name) > 1}
+    training: Any = {name: value for name, value in sizes.items() if len(name) > 1}  # no letters
     counting = asked(convention, chosen, training)
     timed = figure.name not in FIGURES  # a column of a board, whose times depend on the dtype
     if any(dtypes) and not timed and not figure.unit.endswith(("bytes", "/byte")):
@@ -520,7 +520,7 @@ def compared(
             "choose a figure in bytes, such as traffic or state_bytes"
         )
     over = over or usual_size(chosen)
-    given = {}
+    given = {}  # letter -> the one value of a size that is not open
     letters = {x: value for x, value in sizes.items() if len(x) == 1}
     for letter, values in without_assumed(over, sizes_in_python(letters)).items():
         if isinstance(values, tuple) and len(values) > 1:

@@ -121,8 +121,8 @@ class OrderClaim(Related):
         guards, long = long_case(answer.exact, self.growing)  # the case of long sequences
         named = self.mixer and not self.model
         mixer = mixer_of(self.mixer, interpretation.option) if named else None
-        divided = divisors(mixer) if mixer else {}
-        assumed = _assumed(mixer) if mixer else GROWING
+        divided = divisors(mixer) if mixer else {}  # size -> a size that divides it: d -> n
+        assumed = _assumed(mixer) if mixer else GROWING  # inequalities such as n <= d
         sizes = assumed.with_divisors(divided).where(guards)
         try:
             grown = {x: _growth_of(x, text, sizes) for x, text in self.growing.items()}

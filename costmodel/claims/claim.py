@@ -271,12 +271,12 @@ class Claim(ABC):
             return LeftOpen(conventions=False)
         one = self.one_sided and not self.model  # a claim about one mixer, not two or a network
         mixer = mixer_of(self.mixer) if self.mixer and not self.model else None
-        options = further_options(self.mixer) if mixer and one else {}
+        options = further_options(self.mixer) if mixer and one else {}  # option -> variant
         named = [] if self.model else [mixer_of(name) for _, name in self.subjects if name]
         parts = parts_of(self.subjects, self.given) if self.model else []
         forms = [f for m in (*named, *options.values(), *parts) for f in m.forms.values()]
         own = self.form or (mixer.default_form if mixer else "")
-        formed = mixer and one and "form" in asked.varies
+        formed = mixer and one and "form" in asked.varies  # forms of the mixer differ in it
         # of one new token, a formula in l may mean t = l or t = l + 1
         in_length = bool(self.formulas) and "l" in self.letters and "t" not in self.letters
         return LeftOpen(

@@ -104,7 +104,7 @@ def _executed_quantity(
         return run.span_inference(token) if one_token else run.span()
     if CLAIMED[quantity].unit != "operations":
         return None
-    # `counts` of each sequence, `once` for a batch: work on weights alone
+    # class -> operations: `counts` of each sequence, `once` for a batch (work on weights alone)
     counts, once = (
         (run.counts_inference(token), {}) if one_token else _operations_each_and_once(run)
     )

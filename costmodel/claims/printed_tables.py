@@ -341,8 +341,8 @@ def _claim(
     `unchecked`."""
     mixer, form = named
     figure = CLAIMED["total" if name == ORDER else name]
-    names_of = cell.labels.get("convention") or ",".join(asked.convention)
-    ordered = any(sign in cell.text for sign in ORDERED)
+    names_of = cell.labels.get("convention") or ",".join(asked.convention)  # convention's names
+    ordered = any(sign in cell.text for sign in ORDERED)  # the cell has O(...) or Theta(...)
     text = cell.text if name != ORDER or ordered else f"O({cell.text})"
     place = f"{cell.row}, {cell.heading}"
     said: dict[str, Any] = {  # the fields that a claim of every kind gets
@@ -354,9 +354,9 @@ def _claim(
     }  # fmt: skip
     known = load_mixer(mixer)
     sizes = _own({**cell.sizes, **cell.of_mixers.get(known.name, {})}, known)
-    rounded = _ROUNDED.fullmatch(cell.text)
+    rounded = _ROUNDED.fullmatch(cell.text)  # a number with a unit, such as 1.3M
     unit = UNITS[rounded[2].lower()] if rounded else _unit(cell.heading)[1]
-    stating: Callable[..., Claim]
+    stating: Callable[..., Claim]  # a class of claims with its formulas filled in
     try:
         with limited():
             # a rounded number, a measured one, a whole number, or a formula

@@ -332,9 +332,10 @@ def _finding_and_verdict(
     claim: Claim, known: Mapping[str, Claim] | None
 ) -> tuple[Finding, str, HoldingUnder | None]:
     """(finding, name of the verdict, other interpretations under which the claim holds). The
-    verdict is `agrees`, `agrees-in-limit`, `agrees-under` (another interpretation), `disagrees` or
-    `not-checkable`. The interpretations are None if the claim agrees under its own, is not
-    checkable, or holds under no other. `known`: all claims by id, to which the claim may refer."""
+    verdict is `agrees`, `agrees-in-limit`, `agrees-under` (another interpretation or reading, or an
+    upper bound), `disagrees` or `not-checkable`. The interpretations are None if the claim's own
+    decides, or if it holds under no other. `known`: all claims by id, to which the claim may
+    refer."""
     if claim.left_open:
         return claim.unchecked_finding(), "not-checkable", None
     try:
@@ -371,12 +372,12 @@ def _at_default_sizes(
     finding for all sizes, with a note: the value at the default sizes, or why there are none; and
     `disagrees`.
     """
-    number = not claim.letters
+    number = not claim.letters  # a claim without formulas in sizes
     what = "a number and no sizes" if number else f"no {', '.join(needed)}"
     gives = f"the claim gives {what}"
     mixer = mixer_of(claim.mixer)
     try:
-        (every,) = combinations(letters_of(mixer, "inference"), {}, mixer)
+        (every,) = combinations(letters_of(mixer, "inference"), {}, mixer)  # the default sizes
         fit(mixer, every)
     except SizeError:
         without = [x for x in letters_of(mixer, "training") if mixer.letter(x).default is None]

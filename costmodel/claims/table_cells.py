@@ -93,8 +93,8 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
     text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
     # a cell of several lines becomes one line
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
-    sizes: dict[str, dict[str, int]] = {}
-    labels: dict[str, str] = {}
+    sizes: dict[str, dict[str, int]] = {}  # mixer, or "" for all -> letter -> size
+    labels: dict[str, str] = {}  # {"phase": phase of the caption}
     end = 0
     for found in _TABULAR.finditer(text):
         around = text[end : found.end()]  # from the table before to the end of this table
@@ -121,7 +121,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
             elif len(head) > 1 and _plain(row[0]) != _plain(head[0]):
                 row += [""] * (len(head) - len(row))
                 own = {x: int(row[k]) for k, x in letters.items() if row[k].isdigit()}
-                of = {name: _plain(row[k]) for k, name in said.items()}
+                of = {name: _plain(row[k]) for k, name in said.items()}  # its labels
                 for k in range(1, len(row)):
                     shown = _below(row[k], below, symbols)
                     for short, floor in _FLOOR.findall(below):  # names that notes explain

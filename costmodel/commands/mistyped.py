@@ -71,7 +71,7 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
     braces only (`memory --L 2`, the width `--h` of a head), it shows the braces."""
     command = command_of(error)
     own = options_of(error.ctx.command)
-    likely = close(error.option_name, own)
+    likely = close(error.option_name, own)  # the option of this command with the most similar name
     said = f"{command} has no option {error.option_name}"
     if error.option_name == "--h" and "--n" in own:
         width = value_of(["--h"], typed) or ""

@@ -51,7 +51,7 @@ def predicted(
     from costmodel.program.chosen_sizes import given_sizes, listed
     from costmodel.report.networks.predicted import Report
 
-    known = {parameter.name or "" for parameter in typed.command.params} - OF_COSTS
+    known = {parameter.name or "" for parameter in typed.command.params} - OF_COSTS  # allowed
     refuse_beside(
         typed, "--board predicts times of prefill and decoding, at --context and --batch", *known
     )

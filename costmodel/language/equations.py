@@ -1132,7 +1132,7 @@ def _check_bound(equation: Equation) -> None:
     """Raise EquationError unless every index stands on the left side (is free) or is reduced over,
     and not both; also if a free index's range names an index that the left side lacks, for a
     division by 0, and for a transform, scan, selection or macro over indices in an expression."""
-    free = {i.atom for i in equation.indices}
+    free = {i.atom for i in equation.indices}  # the indices of the left side
     for index in equation.indices:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):
             raise EquationError(

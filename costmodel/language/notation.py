@@ -201,7 +201,7 @@ def _constant(notation: Notation, node: Constant) -> Piece:
     number of `NAMED`, such as pi, has its name."""
     if node.base.variables:
         return Piece(notation.position(node.base), ATOM if len(node.base.terms) == 1 else SUM)
-    number = node.base.terms.get((), 0) if len(node.base.terms) == 1 else 0
+    number = node.base.terms.get((), 0) if len(node.base.terms) == 1 else 0  # 0: no number
     if named := NAMED.get(abs(float(number))):
         text = f"{'-' if number < 0 else ''}{named[notation.latex]}"
     else:

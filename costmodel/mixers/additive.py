@@ -170,7 +170,7 @@ def additive_pooling() -> Mixer:
         S_q, A_q = f.array("S_q", n, l), f.array("A_q", n, l, latex=r"\alpha")
         S_k, A_k = f.array("S_k", n, l), f.array("A_k", n, l, latex=r"\beta")
         q, k = f.array("q", d), f.array("k", d)
-        P, U = f.array("P", l, d), f.array("U", l, d)
+        P, U = f.array("P", l, d), f.array("U", l, d)  # q * K and k * Q
 
         Q[i, b] = sum_(x[i, a] * W_Q[a, b], over=a) + b_Q[b]
         K[i, b] = sum_(x[i, a] * W_K[a, b], over=a) + b_K[b]

@@ -147,7 +147,7 @@ def depthwise_and_pointwise() -> Mixer:
     gain_out, bias_out = m.parameter("gain_out", d), m.parameter("bias_out", d)
     with m.form("direct") as f:
         i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
-        s, row = tap_and_row(f, i, l, k, causal=False)
+        s, row = tap_and_row(f, i, l, k, causal=False)  # the tap, and the row that it reads
         H, Z, U = f.array("H", l, d), f.array("Z", l, d), f.array("U", l, d)
         H[i, b] = function("gelu", sum_(x[row, b] * W[s, b], over=s) + b_W[b])
         Z[i, b] = H[i, b] * gain_W[b] + bias_W[b] + x[i, b]

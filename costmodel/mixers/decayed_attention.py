@@ -233,7 +233,7 @@ def decays_by_channel(rows: Rows) -> Array:
     """Define and return alpha (n, l, K), the decay of each head, row after the first and key
     channel."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
-    later = f.index("r", 2, l)
+    later = f.index("r", 2, l)  # rows after the first
     g = logarithm(rows, Places((l,), (later,), later))
     alpha = f.array("alpha", n, l, K, latex=r"\alpha")
     alpha[j, later, p] = exp(g[j, later, p])
@@ -277,7 +277,7 @@ def chunks_by_channel(rows: Rows) -> None:
     f, (n, number, C, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[3], rows.heads
     l = rows.R.shape[0]
     chunks = Chunks(f, l, C)
-    (q, e), (h, u), o = chunks.any, chunks.later, chunks.complete
+    (q, e), (h, u), o = chunks.any, chunks.later, chunks.complete  # (chunk, place), later, full
     s, w, k = f.index("s", 1, e), f.index("w", 1, C), f.index("k", 1, min_(C, l))
     g = logarithm(rows, chunks.places)
     G, B, Q_B, K_B = (f.array(name, n, number, C, K) for name in ("G", "B", "Q_B", "K_B"))

@@ -360,13 +360,13 @@ class Chunks:
         f, g, u, C, l, key = self.f, self.g, self.u, self.C, self.l, self.key
         N = self.places("N", self.value)
         S = f.array("S", *self.head.sizes.heads, l // C, key, self.value)
-        first, later = f.index("q1", 1, min_(1, l // C)), f.index("r", 2, l // C)
+        first, later = f.index("q1", 1, min_(1, l // C)), f.index("r", 2, l // C)  # chunks
         k, w = f.index("k", 1, min_(C, l)), f.index("w", 1, C)
-        decayed_key = self.to_the_end(w)
+        decayed_key = self.to_the_end(w)  # a function of a chunk's index
         N[*at, 1, k, c] = U[*at, 1, k, c]
         N[*at, g, u, c] = U[*at, g, u, c] - sum_(W[*at, g, u, p] * S[*at, g - 1, p, c], over=p)
         S[*at, first, p, c] = sum_(decayed_key(first) * N[*at, first, w, c], over=w)
-        kept: Node = S[*at, later - 1, p, c]
+        kept: Node = S[*at, later - 1, p, c]  # what is left of the state before the chunk
         if self.rule.decay is not None:
             kept = self.E[*at, later, C, *self.own] * kept
         S[*at, later, p, c] = kept + sum_(decayed_key(later) * N[*at, later, w, c], over=w)
@@ -444,7 +444,7 @@ class Layer:
         queries and keys (groups, l, K), normalised, the queries scaled; values (heads, l, V); and
         degrees (heads, l), sigmoids, doubled with the option `negative`."""
         sizes, i, j, p, c = head.sizes, head.i, head.group, head.p, head.c
-        keys, own = (sizes.heads[0], head.l, sizes.key), (j - 1) * sizes.key + p
+        keys, own = (sizes.heads[0], head.l, sizes.key), (j - 1) * sizes.key + p  # shape, column
         values = (*sizes.heads, head.l, sizes.value)
 
         def normed(name: str) -> Array:

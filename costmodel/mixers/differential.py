@@ -73,7 +73,7 @@ def differential_attention(chosen: Chosen) -> Mixer:
         group="attention",
     )
     l, d, n, g, h = m.sizes("l d n g h")  # tokens, channels, heads, groups, channels a head
-    own = n / g
+    own = n / g  # heads of a group
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K = m.parameter("W_Q", d, 2, g, own * h), m.parameter("W_K", d, 2, g, h)
     W_V, W_out = m.parameter("W_V", d, g, 2 * h), m.parameter("W_out", g, own * 2 * h, d)
@@ -84,7 +84,7 @@ def differential_attention(chosen: Chosen) -> Mixer:
     for form in ("difference", "outputs"):
         with m.form(form) as f:
             i, j, o = f.index("i", 1, l), f.index("j", 1, g), f.index("o", 1, own)
-            s, u, k = f.index("s", 1, 2), f.index("u", 1, 1), f.index("k", 1, i)
+            s, u, k = f.index("s", 1, 2), f.index("u", 1, 1), f.index("k", 1, i)  # s: softmax
             a, b, c, v = (f.index(*of) for of in
                           (("a", 1, d), ("b", 1, d), ("c", 1, h), ("v", 1, 2 * h)))  # fmt: skip
             r = f.index("r", 1, own * 2 * h)

@@ -96,7 +96,7 @@ def rg_lru(chosen: Chosen) -> Mixer:
     for form in ("recurrent", "scan"):
         with m.form(form) as f:
             i, e, b = f.index("i", 1, l), f.index("e", 1, width), f.index("b", 1, d)
-            read = _unit(f, _convolved(f) if whole else _mapped(f, "X"))
+            read = _unit(f, _convolved(f) if whole else _mapped(f, "X"))  # rows of the RG-LRU
             if whole:
                 Z, Y, G = _mapped(f, "Z"), f.array("Y", l, width), f.array("G", l, width)
                 Y[i, e] = gelu_tanh(Z[i, e])

@@ -206,12 +206,12 @@ def mla(chosen: Chosen) -> Mixer:
         with m.form(name) as f:
             _, (j, i, k, p, v, _) = _around(f)
             a, b = f.index("a", 1, d), f.index("b", 1, d)
-            row = latent(f, "Q", wide, "o") if compressed else x
+            row = latent(f, "Q", wide, "o") if compressed else x  # what queries are maps of
             o = f.indices["o"] if compressed else a
             Q_C = f.array("Q_C", n, l, K)
             Q_C[j, i, p] = sum_(row[i, o] * W_UQ[o, (j - 1) * K + p], over=o)
             latent(f, "KV", c, "e")
-            scores, read = attended(f)
+            scores, read = attended(f)  # q k of a pair; function: weights -> what a row reads
             if shared:
                 s = f.index("s", 1, R)
                 turned = sum_(row[i, o] * W_QR[o, (j - 1) * R + s], over=o)

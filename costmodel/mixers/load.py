@@ -168,7 +168,7 @@ def _in_file(path: Path, attribute: str) -> Mixer:
             without sizes of its own; the message says what the file has.
     """
     module = user_module(path)
-    found = _mixers(path, module)
+    found = _mixers(path, module)  # name in the file -> mixer
     base, _ = split(attribute)
     for key, plain in found.items():
         if base in (key, plain.name, *plain.variants):

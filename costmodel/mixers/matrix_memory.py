@@ -201,7 +201,7 @@ def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
     exponents at a chunk's end, and M those of a row."""
     (n, number, C, width), h, (l,) = K.shape, V.shape[3], f.mixer.sizes("l")
     chunks = Chunks(f, l, C)
-    (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete
+    (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete  # (chunk, place), z > 1
     j, p, c = f.index("j", 1, n), f.index("p", 1, width), f.index("c", 1, h)
     s, w, first = f.index("s", 1, e), f.index("w", 1, C), f.index("e4", 1, min_(C, l))
     I, F = _gates(f, chunks.places)
@@ -356,13 +356,13 @@ class TimeMixing:
         column, weights = (j - 1) * self.h + c, self.m.arrays
         R, k, v = (self._mapped(name) for name in "rkv")
         L, alpha = self._array("L"), self._array("alpha", latex=r"\alpha")
-        decaying = i if self.in_chunks else later
+        decaying = i if self.in_chunks else later  # rows that have a decay
         L[j, decaying, p] = -DECAY * function("sigmoid", self._gate("w", decaying, "tanh"))
         decay, chunks = L, InChunks(f) if self.in_chunks else None
         if not chunks:
             decay = self._array("E")
             decay[j, later, p] = exp(L[j, later, p])
-        removing = chunks.removing if chunks else [later]
+        removing = chunks.removing if chunks else [later]  # rows that remove: from row 2 on
         for read in removing if self.core else [i]:
             alpha[j, read, p] = function("sigmoid", self._gate("a", read))
         K, V, U, kappa = k, v, k, self._array("kappa", latex=r"\kappa")

@@ -33,7 +33,7 @@ def moving_average(f: Form, *, carried: bool) -> Array:
     x, (l, d, N) = f.mixer.arrays["x"], f.mixer.sizes("l d N")
     alpha, delta, beta, eta = (f.mixer.arrays[name] for name in AVERAGE)
     i, b, n = f.index("i", 1, l), f.index("b", 1, d), f.index("n", 1, N)
-    X, (G, E, B) = f.array("X", l, d), (f.array(name, d, N) for name in "GEB")
+    X, (G, E, B) = f.array("X", l, d), (f.array(name, d, N) for name in "GEB")  # E: kept
     G[b, n] = function("sigmoid", alpha[b, n])
     E[b, n] = 1 - G[b, n] * function("sigmoid", delta[b, n])
     B[b, n] = G[b, n] * beta[b, n]
@@ -63,7 +63,7 @@ def read_by_one_head(f: Form, Z: Array, V: Array, *, chunked: bool) -> Array:
     Q, K_ = f.array("Q", l, K), f.array("K", l, K)
     for name, rows in (("Q", Q), ("K", K_)):
         rows[i, c] = m.arrays[f"kappa_{name}"][c] * Z[i, c] + m.arrays[f"mu_{name}"][c]
-    first, row, at = Poly(), i, tuple[Index, ...]()
+    first, row, at = Poly(), i, tuple[Index, ...]()  # rows before the chunk, row in it, (chunk,)
     if chunked:
         g = f.index("g", 1, l // C + 1)
         first, at = (g - 1) * C, (g,)

@@ -140,7 +140,7 @@ def attended(
     (l, d), (n, h) = x.shape, f.mixer.sizes("n h")
     i, j, c = f.index("i", 1, l), f.index(f"j{after}", 1, n), f.index("c", 1, h)
     a = f.index("a", 1, d)
-    extents, groups = pairs(f, i)
+    extents, groups = pairs(f, i)  # of the scores; rows with their keys
     several, of_set = len(projections) > 1, {rows.by: rows for rows in groups}
     # ending of a set of projections -> the number of its rows if it may be 0, else None
     numbers = {by: of_set[by].number if several else None for by in projections}

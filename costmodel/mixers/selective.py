@@ -125,9 +125,9 @@ def rows(
     m = f.mixer
     x, W, w = m.role("input"), m.arrays[f"W_{name}"], m.arrays.get(f"w_{name}")
     (l, d), width = x.shape, W.shape[1]
-    axes, column = places(f, place, width, groups)
+    axes, column = places(f, place, width, groups)  # indices of channels, column of W
     i, a, c = f.index("i", 1, l), f.index("a", 1, d), f.index(f"c_{name}", 1, width)
-    extents, at, row = lying or in_turn(f)
+    extents, at, row = lying or in_turn(f)  # axes of rows, their indices, the row of x
     found = f.array(name, *extents, *(axis.upper[0] for axis in axes))
     if w is None:
         found[*at, *axes] = sum_(x[row, a] * W[a, column], over=a)
@@ -336,7 +336,7 @@ def chunked(on: Heads) -> None:
     f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
     g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
     l, n, P, N, G, C = f.mixer.sizes("l n P N G C")  # tokens, heads, width, states, groups, chunk
-    (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete
+    (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete  # (chunk, place), z > 1
     k, w, first = f.index("k", 1, e), f.index("w", 1, C), f.index("e4", 1, min_(C, l))
     F, M = f.array("F", *on.step.shape), f.array("M", G, number, C, C)
     W, V = f.array("W", G, n / G, number, C, C), f.array("V", *on.U.shape)

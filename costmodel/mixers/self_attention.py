@@ -361,7 +361,7 @@ def self_attention(chosen: Chosen) -> Mixer:
     l, d, n = m.sizes("l d n")  # tokens, channels, heads
     key, value = m.sizes("K V" if "wide" in chosen else "h h")
     x = m.input("x", l, d)
-    z = m.context("z", *m.sizes("e"), d) if "cross" in chosen else x
+    z = m.context("z", *m.sizes("e"), d) if "cross" in chosen else x  # rows of keys
     y = m.output("y", l, d, cite="(17)" if cited else "")
     grouped, gate = "grouped" in chosen, chosen & {*GATES}
     (g,) = m.sizes("g") if grouped else (n,)
@@ -378,7 +378,7 @@ def self_attention(chosen: Chosen) -> Mixer:
     for option in chosen & OF_MAPS.keys():  # options that name the maps with a bias
         biased = OF_MAPS[option]
     W = {name: m.parameter(f"W_{name}", *shape) for name, shape in maps.items()}
-    heads = (g, n / g) if grouped else (n,)
+    heads = (g, n / g) if grouped else (n,)  # extents of the axes of heads
     of_biases = {name: maps[name][1:] if name != "out" else (d,) for name in maps if name in biased}
     of_biases |= {"G": heads} if "biased-gate" in chosen else {}
     b_ = {name: m.parameter(f"b_{name}", *shape) for name, shape in of_biases.items()}
@@ -400,7 +400,7 @@ def self_attention(chosen: Chosen) -> Mixer:
 
     with m.form("direct") as f:
         i = f.index("i", 1, l)
-        seen = seen_rows(f, chosen, i, z.shape[0])
+        seen = seen_rows(f, chosen, i, z.shape[0])  # the rows that row i attends to
         k = seen.over
         s = k if "cross" in chosen else i
         j, c = f.index("j", 1, g), f.index("c", 1, key)
@@ -410,7 +410,7 @@ def self_attention(chosen: Chosen) -> Mixer:
         r = a  # the heads side by side, which are d wide unless their width is given
         if v is not c or rows[-1] != d:
             r = f.index("m" if "partial-rotary" in chosen else "r", 1, rows[-1])
-        head, group = ((j, o), (j,)) if grouped else ((j,), ())
+        head, group = ((j, o), (j,)) if grouped else ((j,), ())  # indices of a head, of its group
 
         def array(name: str, *shape: object, cite: str = "") -> Array:
             return f.array(name, *shape, cite=cite if cited else "")

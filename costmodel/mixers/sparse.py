@@ -152,7 +152,7 @@ def drawing() -> Mixer:
     def pairs(f: Form, i: Index) -> Layout:
         first, others = around_and_global(f, "")
         o = f.index("o", 1, c)
-        far = Keys((o,), l + o, P[others.row, o])
+        far = Keys((o,), l + o, P[others.row, o])  # drawn rows, scores at l + o
         return (l, l + c), (first, replace(others, keys=(*others.keys, far)))
 
     return attention_over(m, {"direct": pairs})

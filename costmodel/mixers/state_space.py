@@ -172,7 +172,7 @@ class Diagonal:
         d, N = self.m.sizes(f"{self.channels} N")
         s, b, n = f.index("s", 1, l), f.index("b", 1, d), f.index("o", 1, N)
         to = self.at(b, n)
-        here: Any = (s, *to) if isinstance(to, tuple) else (s, to)
+        here: Any = (s, *to) if isinstance(to, tuple) else (s, to)  # `to` at distance s - 1
         P, X = complex_(f.array("P", d, N, 2)), complex_(f.array("X", l, *self._extents(to), 2))
         R, K = f.array("R", l, *self._extents(to)), f.array("K", l, d)
         V = complex_(f.array("V", l, *self._extents(to), 2))

@@ -405,7 +405,7 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
     if not {"backward", "training-step"} & {*phases}:
         raise ModelError("--train is about gradients: it needs --phase training-step")
     patterns = tuple(listed(typed) or [typed])
-    having = [use for use in described.parts() if parameters(use.mixer).arrays]
+    having = [use for use in described.parts() if parameters(use.mixer).arrays]  # with parameters
     for pattern in patterns:
         if not any(matches(use, pattern) for use in having):
             names = dict.fromkeys(n for use in having for n in (module_name(use), use.label))

@@ -674,7 +674,7 @@ class NetworkAnswers(Answers):
         """The number of entries of the network's inputs and output in the stage (a phase, `prefill`
         or `decode`), as a polynomial in the sizes: of one token in inference, of the prompt in
         prefill."""
-        every = schedule(self.network, layers_of(self.network))
+        every = schedule(self.network, layers_of(self.network))  # each run of a part, in order
         runs = [run for run in every if PASS.get(self.stage, "training") in run.use.when]
         read = [wire for run in runs for wires in run.reads.values() for wire in wires]
         given = dict.fromkeys(wire for wire in read if wire.source)  # the network's inputs

@@ -103,7 +103,7 @@ class Bart:
         )
         head = Use("head", parts.head(tied=True), shared=frozenset({"E"}), last=True)
         loss = Use("loss", parts.loss_of_scores(), when=FORWARD, forms_under=FORMS_OF_SCORES)
-        ends = named == self.name + self.scored
+        ends = named == self.name + self.scored  # the class with a head and a loss
         rows = c.size("max_position_embeddings")
         return Description(
             c.name,
