@@ -78,7 +78,7 @@ class CostTable(Sequence[CostRow]):
         kept apart from the others."""
         self._mixers = table.request.mixers
         self._document = mixer_document.document(table)
-        names, rows = table_data.valued(table)  # headings; a row of values for each form
+        names, rows = table_data.valued(table)  # headings; rows of values
         *named, last = names
         self.columns = tuple(named)
         self._rows = [CostRow(dict(zip(named, row[:-1], strict=True))) for row in rows]
