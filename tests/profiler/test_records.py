@@ -79,7 +79,7 @@ def test_a_file_is_imported_where_the_command_line_names_it(
     (tmp_path / "mine.py").write_text(MINE)
     append(tmp_path / "runs.jsonl", replace(grid()[0], implementation="mine.py:Window"))
     words = ("reconcile", "--from", "runs.jsonl")
-    assert "--own mine.py imports it" in refused(capsys, *words, code=FAILED)
+    assert "allow the code by --own mine.py" in refused(capsys, *words, code=FAILED)
     assert not (tmp_path / "imported").exists()
     said = refused(capsys, *words, "--own", "mine.py", code=FAILED)
     assert (tmp_path / "imported").exists()
