@@ -133,8 +133,9 @@ class DispatchRecorder(DispatchMode):
         return result
 
     def note(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
-        """Add a call to `by_op`, to `unknown` too if it cannot be counted, and its operations to
-        `on_constants` if its results are constants of the sizes."""
+        """Add a call to `by_op`, to `unknown` too if it cannot be counted, a product of matrices to
+        `products` by its shape, and the operations to `on_constants` if the results are constants
+        of the sizes. Bytes are those of the tensors read and written; 0 for a view."""
         call = bind(kind.func, args, kwargs, result)
         read, written = (0, 0) if kind.view else (bytes_read(call), bytes_written(call))
         counted = NOTHING
@@ -167,7 +168,8 @@ class DispatchRecorder(DispatchMode):
     @contextmanager
     def watching_exits(self) -> Iterator[None]:
         """A context in which each call of a method by which numbers leave torch (`EXITS`, such as
-        `Tensor.numpy`) on a floating or complex tensor is noted as an uncounted operation."""
+        `Tensor.numpy`) on a floating or complex tensor is noted as an uncounted operation. Such a
+        call on data of any type ends the constants of the sizes (`Constants.told`)."""
 
         def noting(name: str) -> Any:
             """Return a replacement for the method `name` of Tensor that notes each call, then makes

@@ -153,7 +153,7 @@ def product_of_three(call: Call) -> Operations:
     """The operations of torch's _trilinear, a product of three tensors summed over axes. For each
     position of the unrolled axis, the first two tensors are multiplied and summed over summed axes
     that the third lacks; then the third is multiplied, and the rest summed. `expand1` to `expand3`
-    list the axes that each tensor lacks."""
+    list the axes that each tensor lacks; `shapes` has extent 1 there."""
     tensors = [call.tensor(name) for name in ("i1", "i2", "i3")]
     refuse_complex(call, *tensors)
     lacking = [set(call.arguments[f"expand{k}"]) for k in (1, 2, 3)]
@@ -168,9 +168,9 @@ def product_of_three(call: Call) -> Operations:
         shape[unrolled] = 1
     left, counts = shapes[0], Operations()
     for right, over in ((shapes[1], summed & lacking[2]), (shapes[2], summed - lacking[2])):
-        made = [b if a == 1 else a for a, b in zip(left, right, strict=True)]
-        left = [1 if axis in over else extent for axis, extent in enumerate(made)]
-        counts += Operations(mul=prod(made), add=prod(made) - prod(left))
+        product = [b if a == 1 else a for a, b in zip(left, right, strict=True)]
+        left = [1 if axis in over else extent for axis, extent in enumerate(product)]
+        counts += Operations(mul=prod(product), add=prod(product) - prod(left))
     # a summed unrolled axis: the partial results of its positions are added up
     joined = Operations(add=int(prod(left)) * (times - 1) if unrolled in summed else 0)
     total: Operations = counts * times + joined

@@ -52,15 +52,15 @@ def kind_of_operation(func: Any) -> OperationKind:
     view = is_view(func)
     composite = (rule is None or view) and has(func.name(), COMPOSITE)
     label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
-    taken, given = func._schema.arguments, func._schema.returns
+    arguments, results = func._schema.arguments, func._schema.returns
     # without a tensor among arguments and results there is no arithmetic to count
-    has_tensor = any("Tensor" in str(value.type) for value in (*taken, *given))
+    has_tensor = any("Tensor" in str(value.type) for value in (*arguments, *results))
     move = rule is free or view or not has_tensor
     written = [
-        argument.alias_info is not None and argument.alias_info.is_write for argument in taken
+        argument.alias_info is not None and argument.alias_info.is_write for argument in arguments
     ]
     in_place = (
-        written[:1] == [True] and sum(written) == len(given) == 1
+        written[:1] == [True] and sum(written) == len(results) == 1
         and torch.Tag.inplace_view not in func.tags
     )  # fmt: skip
     return OperationKind(func, name, rule, move, view, composite, any(written), in_place, label)

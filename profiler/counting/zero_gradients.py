@@ -162,7 +162,8 @@ def mask_device(tensor: Tensor) -> Any:
 
 
 def set_mask(tensor: Tensor, mask: Tensor | None) -> None:
-    """Give the entries of a tensor their mask (None: True everywhere), in the mask of its storage.
+    """Write the mask of a tensor's entries (True: the entry holds a gradient; None: every entry
+    does) into the mask of its storage.
 
     A storage whose mask is True everywhere has none. Integers and booleans get no mask.
     """
@@ -298,25 +299,29 @@ def masked_product(call: Call) -> MaskedCount:
 
 
 def masked_convolution(call: Call) -> MaskedCount:
-    """(operations, mask) of the gradients of a plain convolution, at the entries of the result that
-    hold a gradient: the convolution may have computed rows that were cut off. The mask is that of
-    the input's gradient; a transposed convolution counts in full."""
+    """(operations, mask) of the backward pass of a convolution: products with the entries of
+    `grad_output` that hold a gradient, less than all if rows of the result were cut off. The mask
+    is that of the input's gradient. A transposed convolution counts in full, with a mask of True.
+    """
     grad, x, weight = (call.tensor(name) for name in ("grad_output", "input", "weight"))
     given, mask = call.arguments, mask_of(grad)
     if given["transposed"] or not weight.numel():
-        return operations_of(call) or NOTHING, torch.ones(x.shape, dtype=torch.bool)
+        return operations_of(call) or NOTHING, uniform_mask(x, there=True)
     around = [size + 2 * pad for size, pad in zip(x.shape[2:], given["padding"], strict=True)]
     ones = [
-        torch.ones(shape, dtype=torch.float64) for shape in ((*x.shape[:2], *around), weight.shape)
+        torch.ones(shape, dtype=torch.float64, device=mask.device)
+        for shape in ((*x.shape[:2], *around), weight.shape)
     ]
+    # how many entries of `grad_output` that hold a gradient each entry of the padded input meets
     terms = torch.ops.aten.convolution_backward(
         mask.to(torch.float64), *ones, None, given["stride"], [0] * len(around),
         given["dilation"], False, given["output_padding"], given["groups"], [True, False, False],
     )[0]  # fmt: skip
-    taps = prod(weight.shape[1:])
+    taps = prod(weight.shape[1:])  # products for each entry of `grad_output`
     channels = int(mask.transpose(0, 1).flatten(1).any(1).count_nonzero())
     held = int(mask.count_nonzero())
-    sums = (int((terms > 0).count_nonzero()), channels * taps)
+    # entries of the gradients of input and weight, each the sum of its products
+    sums = (int((terms > 0.5).count_nonzero()), channels * taps)
     counts = NOTHING
     for wanted, number in zip(given["output_mask"], sums, strict=False):
         if wanted:
@@ -324,7 +329,7 @@ def masked_convolution(call: Call) -> MaskedCount:
     if given["output_mask"][2]:
         counts += Operations(add=held - channels)
     inside = [slice(pad, pad + n) for pad, n in zip(given["padding"], x.shape[2:], strict=True)]
-    return counts, terms[:, :, *inside] > 0
+    return counts, terms[:, :, *inside] > 0.5
 
 
 COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {

@@ -253,3 +253,21 @@ def test_what_is_left_of_a_total() -> None:
     assert subtracted(total, Operations(mul=1, other={"sqrt": 1})) == Operations(
         mul=2, add=2, other={"exp2": 4}
     )
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_terms_of_a_convolution_are_counted_where_the_mask_lies(
+    monkeypatch: pytest.MonkeyPatch, transposed: bool
+) -> None:
+    """On a GPU, an array without a named device lies on the CPU, apart from the mask."""
+    layer = torch.nn.ConvTranspose1d if transposed else torch.nn.Conv1d
+    y = layer(2, 2, 3)(torch.randn(1, 2, 4, requires_grad=True) * 2)[..., :1]
+    seed, ones, devices = torch.ones_like(y), torch.ones, []
+
+    def noted(*shape: Any, device: Any, **more: Any) -> Tensor:
+        devices.append(device)
+        return ones(*shape, device=device, **more)
+
+    monkeypatch.setattr(torch, "ones", noted)
+    spent_on_zeros(lambda: torch.autograd.backward(y, seed))
+    assert {*devices} == {torch.device("cpu")}
