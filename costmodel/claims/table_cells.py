@@ -117,7 +117,8 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
             if len(row) > len(head) or (fewer and r"\multicolumn" in "".join(row)):
                 name = _named(row[0], symbols)
                 why = f"row '{name}' has {len(row)} cells below {len(head)} headings"
-                yield from (Cell(name, "", _plain(cell), unread=why) for cell in row[1:] if cell)
+                texts = [_plain(cell) for cell in row[1:] if cell and not cell.startswith("--")]
+                yield from (Cell(name, "", cell, unread=why) for cell in texts)
             elif len(head) > 1 and _plain(row[0]) != _plain(head[0]):
                 row += [""] * (len(head) - len(row))
                 own = {x: int(row[k]) for k, x in letters.items() if row[k].isdigit()}
