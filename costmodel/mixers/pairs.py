@@ -231,7 +231,7 @@ def restricted_attention(name: str, title: str, idea: str, *, causal: bool) -> M
     `direct` has scores (l, l), `banded` (l, w)."""
     m = Mixer(name, title=title, idea=idea, source=VASWANI, group="attention", references=(TORCH,))
     *_, w = m.sizes("l d n h w")
-    ahead = Poly() if causal else call("floor_div", w, 2)
+    ahead = Poly() if causal else call("floor_div", w, 2)  # rows after its own that a row sees
     layouts = {"direct": by_position, "banded": by_offset}
     return attention_over(
         m, {form: partial(layout, ahead=ahead) for form, layout in layouts.items()}

@@ -166,8 +166,8 @@ def random_feature_attention(chosen: Chosen) -> Mixer:
     drawn, sigma = mixer.buffer("w", n, m, h), mixer.parameter("sigma", d, latex=r"\sigma")
 
     def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
-        """Write and return sines and cosines of products of frequencies and normed rows, for Q and
-        K."""
+        """Write and return sines and cosines of products of frequencies and normed rows, (n, l, 2m)
+        for Q and for K. `queries` and `keys` are the projected rows at head j, row i, channel c."""
         (l,), j, i, c = mixer.sizes("l"), f.indices["j"], f.indices["i"], f.indices["c"]
         w, z = f.array("Omega", n, m, h, latex=r"\Omega"), f.index("z", 1, m)
         w[j, z, c] = sigma[(j - 1) * h + c] * drawn[j, z, c]

@@ -332,7 +332,7 @@ def chunked(on: Heads) -> None:
     """Section 6, the SSD algorithm: write the equations of the output O, which adds V, the pairs of
     a row's chunk plus D X, and the read of S (l//C, G, n/G, P, N), the states at the end of the
     chunk before. F (l//C + 1, C, n) is the logarithm of the decay since the start of the chunk,
-    summed anew for each row; L is the decay over a whole chunk."""
+    summed anew for each row, E the decay; T is the decay to the chunk's end, L over a chunk."""
     f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
     g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
     l, n, P, N, G, C = f.mixer.sizes("l n P N G C")  # tokens, heads, width, states, groups, chunk
@@ -493,8 +493,9 @@ def mamba_3(chosen: Chosen) -> Mixer:
 def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
     """Write the equations of a form of Mamba-3 with N states a channel. The states that turn, S_T,
     and those that do not, S_F, have a recurrence each (in the form `scan` a parallel scan of
-    added_T and added_F, what each row adds), and O adds what is read of both. `many` is (r,) with r
-    inputs and outputs of a head, () with one: arrays of rows have an axis more for r."""
+    added_T and added_F): a row keeps `kept` of the states, and adds `own` of its key times value
+    and `before` of the row before's; O adds what is read of both. `many` is (r,) with r inputs and
+    outputs of a head, () with one: arrays of rows have an axis more for r."""
     m = f.mixer
     x, y = m.role("input"), m.role("output")
     l, d, n, P, R, G = m.sizes("l d n P R G")  # tokens, channels, heads, width, turned, groups

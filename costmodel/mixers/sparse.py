@@ -80,8 +80,8 @@ def fixed() -> Mixer:
         q = f.index("q", 1, l // B + 1)
         e = f.index("e", 1, min_(B, l - (q - 1) * B))
         r, p, u = f.index("r", 1, e), f.index("p", 1, q - 1), f.index("u", max_(1, B - s + 1), B)
-        own = Keys((r,), (1, r), (q - 1) * B + r)
-        ends = Keys((p, u), (p + 1, u), (p - 1) * B + u)
+        own = Keys((r,), (1, r), (q - 1) * B + r)  # scores at (1, r) of the last two axes
+        ends = Keys((p, u), (p + 1, u), (p - 1) * B + u)  # of block p, at (p + 1, u)
         return (l // B + 1, B, l // B + 1, B), (Rows((q - 1) * B + e, (q, e), (own, ends)),)
 
     return attention_over(m, {"direct": pairs})

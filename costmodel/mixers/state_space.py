@@ -167,8 +167,9 @@ class Diagonal:
         return self._twice(found) + self.m.arrays["D"][b] * u[i, b]
 
     def _kernel(self, f: Form, l: Poly, C: ComplexArray, B: ComplexArray, T: ComplexArray) -> Array:
-        """Define and return K (l, d): the kernel at distance s - 1 and channel, the real part of
-        the sum over states of C B exp((s-1) T)."""
+        """Define and return K (l, d), the kernel at distance s - 1 and channel: the real part of
+        the sum over states of P V, where P = C B, V = exp(X), X = (s-1) T; R is the absolute value
+        of V."""
         d, N = self.m.sizes(f"{self.channels} N")
         s, b, n = f.index("s", 1, l), f.index("b", 1, d), f.index("o", 1, N)
         to = self.at(b, n)
@@ -231,7 +232,8 @@ def dss(chosen: Chosen) -> Mixer:
 
 
 def gated_state_space() -> Mixer:
-    """The mixer GSS: a diagonal model of r channels, normed, mapped to f and gated by gelu."""
+    """The mixer GSS: a diagonal model of r normed channels u, mapped to f and times a gelu gate
+    Z."""
     m = Mixer(
         "gss",
         title="GSS",
