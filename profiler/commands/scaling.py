@@ -63,6 +63,7 @@ def scaling(
     letters, on = along(along_), on_board(board)
     import_own(own)
     records, problems = recorded(files, complain, without=(*OF_CALLS, *STATES))
+    # one growth for each measured quantity of each series; sentences on what has no growth
     found, missing = scalings(records, letters, on)
     told([*problems, *missing])
     if not found:

@@ -90,7 +90,7 @@ def study(
         return
     if output is None:
         raise UsageError("study needs a file for its records: name one, -o FILE.jsonl")
-    kind = device_name(device).partition(":")[0]
+    kind = device_name(device).partition(":")[0]  # cpu or cuda
     asked = Manner(
         kind,
         rounds,

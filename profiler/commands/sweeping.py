@@ -89,10 +89,11 @@ def sweep(
 
     results = Results(asked.output, mixed=allow_mixed)
     told(results.problems)
+    # kind: cpu or cuda; starts: name of a worker -> the function that starts the worker
     with interruptible(), fleet(asked, manner) as (kind, starts):
         blocks = blocks_of(replace(asked, device=kind), manner)
         command = regenerating(context)
-        found = swept(blocks, results, starts, retry, command)
+        session = swept(blocks, results, starts, retry, command)
     others = results.by_others(blocks, command)
     told(
         [
@@ -107,7 +108,7 @@ def sweep(
 
         records = read(results.path)[0] if results.path.exists() else []  # no point, no file
         show(document([one for one in records if not one.failure]), format_, None, False, context)
-    conclude(blocks, results, found, retry, quiet=format_ != "rich")
+    conclude(blocks, results, session, retry, quiet=format_ != "rich")
 
 
 def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[Block]:
@@ -130,8 +131,8 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
 
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:
-    """Print the plan: the number of points, and of points that the file already holds, and the time
-    that the other points take at most."""
+    """Print the plan of a sweep: for each candidate and for all, the number of points, and of those
+    that the output file holds already; below, the time that the others take at most."""
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.report import document
     from profiler.sweep.results import Results
@@ -244,9 +245,10 @@ def merge(
     if output is None:
         raise UsageError("merge needs a file for the records: name one, -o FILE.jsonl")
     no_source(output, files)
-    data, number, problems = merged(files, mixed=allow_mixed, tell=complain)
+    # problems: a sentence for each line that is no record
+    lines, number, problems = merged(files, mixed=allow_mixed, tell=complain)
     told(problems)
-    emit(data, output, force)
+    emit(lines, output, force)
     told([f"{number:,} records of {len(files):,} files"])
     if problems:
         raise Failed

@@ -60,12 +60,13 @@ def trace(
 
     chosen(format_, "--format", formats("data"))
     lets = [part for text in let or () for part in text.split(",")]
-    taken = "both" if grad is None and against is not None else grad
+    gradients = "both" if grad is None and against is not None else grad
     mixer = None if against is None else load_mixer(against)  # refused before minutes of tracing
-    found = tracing.trace(target, over=over, let=lets, backend=backend, grad=taken, mode=mode)
+    found = tracing.trace(target, over=over, let=lets, backend=backend, grad=gradients, mode=mode)
     sizes = None if at is None else found.sizes(at)
-    apart_ = comparing.compare_passes(found, mixer) if mixer is not None else []
-    show(document(found, apart_, sizes), format_, output, force, context)
+    # of each pass, how the module's formulas differ from the equations
+    differences = comparing.compare_passes(found, mixer) if mixer is not None else []
+    show(document(found, differences, sizes), format_, output, force, context)
 
 
 def training(

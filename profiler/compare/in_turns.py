@@ -261,8 +261,9 @@ class Run:
         return self.warmed_up()
 
     def visitors(self) -> dict[str, Visitor]:
-        """Make a dict: candidate -> its visitor (a call that times one visit), warmed up; why a
-        candidate fails is kept in `failed`. Raises MeasureError: fewer than two are left."""
+        """Warm up each candidate, and return a dict: candidate -> its visitor (a call that times
+        one visit), with timed regions of about one duration. If a candidate fails, the reason is in
+        `failed`. Raises MeasureError: fewer than two are left."""
         watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
         for name in filter(self.works.__contains__, self.building):
@@ -271,7 +272,7 @@ class Run:
             try:
                 setting = Instruments(VISIT, timer_for(self.device), watch, self.pause)
                 visitors[name] = visitor(work, setting)
-            except Exception as error:  # as above
+            except Exception as error:  # a module of a user's own may raise anything
                 self.failed[name] = failure(error)
         visitors = {name: visitors[name] for name in self.works if name in visitors}
         self.require_two(visitors)
@@ -381,12 +382,14 @@ def measured(made: Run) -> InProcess:
 
 
 def measured_with_threads(made: Run, threads: int) -> InProcess:
-    """Take the rounds of all candidates in this process, with one thread if others use the
-    processors, then memory and energy with `threads`, torch's usual number."""
+    """Take the rounds of the comparison `made` in this process, measure memory and energy, and
+    return the results. Calls are timed on one thread if others use the processors; memory and
+    energy are measured with `threads`, torch's usual number."""
     with on_device(made.device):
         made.prepare()
         rounds, visitors = made.visited()
         logs = {name: each.log for name, each in visitors.items()}
+        # why too few rounds were undisturbed, else ""
         why = undisturbed_too_few(logs, len(rounds.orders), made.needed)
         # with too few rounds, a candidate without values has a record too, with the reason
         kept = [n for n in visitors if rounds.values[n] or (why and n not in made.failed)]
@@ -421,8 +424,9 @@ def record(
     memory: Mapping[str, Measured],
     energies: PairedEnergy | Unavailable,
 ) -> Measurement:
-    """Make the record of the candidate `name` from its latency and the memory and energies of all
-    candidates; sample k of the latency is from round k."""
+    """Make the record of the candidate `name` from its latency, in seconds, sample k from round k,
+    and from all candidates' peak memory (`memory`: candidate -> bytes) and energies. What is
+    Unavailable, or measured by other commands alone, stands in the record's `reasons`."""
     request = made.asked[name]
     joules: Measured
     if isinstance(energies, Unavailable):

@@ -238,8 +238,9 @@ def of_one_thread(timed: Reading) -> bool:
 
 
 def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
-    """A dict: candidate -> the mean seconds of its rounds in each process with all rounds of all
-    candidates."""
+    """A dict: candidate -> seconds for each process that took all rounds of all candidates, in
+    order of process numbers: the mean of the candidate's rounds there. `rounds`: candidate -> a
+    reading for each round, whose detail `processes` lists the value in each process."""
     seconds = {
         name: [
             {int(each["process"]): float(each["value"]) for each in r.details.get("processes", ())}
@@ -339,9 +340,10 @@ def differing_facts(first: Sequence[Measurement], second: Sequence[Measurement])
 def pointwise(
     a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement], level: float
 ) -> list[Row]:
-    """Compare two files, named `a` and `b`, point by point, and return the rows: per quantity, each
-    point that both files have, and a test over all points; exact quantities last, point by point.
-    `level`: the accepted probability of a false difference."""
+    """Compare the records `first` of file `a` and `second` of file `b`, and return the rows of the
+    points that both files have: for each sampled quantity, a row a point and then a test over all
+    points; last, exact quantities (bytes), a row a point. `level`: the accepted probability of a
+    false difference."""
     one, other = keyed(first), keyed(second)
     shared = [key for key in one if key in other]
     rows: list[Row] = []
@@ -351,6 +353,7 @@ def pointwise(
             for key in shared
             if quantity in one[key].readings and quantity in other[key].readings
         }
+        # energies that are not known to be of one board
         apart = {key for key in both if quantity in JOULES and not same_board(one[key], other[key])}
         for key, (x, y) in both.items():
             errors = (shared_error(x, key in apart), shared_error(y, key in apart))
@@ -462,9 +465,9 @@ def over_all(
     a: str, b: str, quantity: str, both: Mapping[Key, tuple[Reading, Reading]], level: float
 ) -> list[Row]:
     """Make the row with the signed-rank test whether the values of file `a` or `b` tend to be
-    larger, from `both`, point -> the readings of `a` and `b`; [] for fewer than two points, and a
-    row without a test for points too few to show a difference. The repetitions of a point are
-    averaged."""
+    larger, from `both`, point and repetition -> the readings of `a` and `b`. The ratios b / a of a
+    point's repetitions are averaged; values of 0 or less are left out. [] for fewer than two
+    points, and a row without a test for points too few to show a difference."""
     logs: dict[tuple[object, ...], list[float]] = {}
     for key, (x, y) in both.items():
         if min(x.value, y.value) > 0:

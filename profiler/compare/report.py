@@ -48,7 +48,7 @@ def document(made: Comparison) -> Document:
 
 
 def tables(made: Comparison) -> list[Table]:
-    """Make one table per quantity; notes on the whole comparison stand below the last table."""
+    """Make the tables, one per quantity; notes on the whole comparison stand below the last."""
     quantities = list(dict.fromkeys(row.quantity for row in made.rows))
     notes = (*_about(made), *(Note((note,)) for note in made.notes))
     found = []

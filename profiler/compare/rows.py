@@ -183,10 +183,10 @@ def rows_of(
     """The rows that compare latencies and bytes of one run, over processes if there are several.
 
     Of several processes, one in which a candidate has no latency (too few rounds were undisturbed)
-    is left out of the test; with fewer processes than were asked for nothing is tested.
+    is left out of the test; with fewer processes than were asked for, no latency is tested.
 
     Args:
-        run: candidate -> process -> its record.
+        run: candidate -> number of a process -> the candidate's record.
         level: the accepted probability of a false difference.
         failed: candidate -> why the candidate is not compared.
     """

@@ -47,10 +47,11 @@ PASSED_ON = (
 
 
 def in_fresh_process(made: Run, number: int) -> InProcess:
-    """Take the rounds of a run in a fresh process, the one with this number, and return its
-    results; only the first process measures energy.
+    """Take the rounds of a run in a fresh process, the one with this number (from 0), and return
+    its results; only the first process measures memory and energy.
 
-    A process that ended, or in which fewer than two candidates ran, is lost.
+    Of a process that ended, or in which fewer than two candidates ran, the result has no records
+    and the reason in `lost`.
     """
     fields = {name: getattr(made, name) for name in PASSED_ON}
     asked = {name: request_json(request) for name, request in made.asked.items()}
@@ -163,8 +164,9 @@ def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:
 
 
 def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Comparison:
-    """Compare the candidates by the results of all processes (number -> results); `interrupted`
-    says how the user ended the measurement, or is ""."""
+    """Compare every two candidates by the results of all processes (number, from 0, -> results):
+    the rows, records, notes and failures of a `Comparison`. `interrupted` says how the user ended
+    the measurement, or is ""."""
     failed = {name: why for each in found.values() for name, why in each.failed.items()}
     run = {
         name: {p: each.records[name] for p, each in found.items() if name in each.records}
