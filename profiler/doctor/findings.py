@@ -145,8 +145,8 @@ COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
 
 
 def compiling(around: Surroundings) -> MachineFinding:
-    """Make the finding on torch.compile, by a trial in a separate process without earlier caches,
-    unless a variable of `OFF` switches the compiler off."""
+    """Make the finding on torch.compile, by a trial in a separate process with an empty cache,
+    unless an environment variable of `OFF` switches the compiler off."""
     for name in OFF:
         if around.host.variables.get(name, "0") not in ("", "0"):
             return MachineFinding(

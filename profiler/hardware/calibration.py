@@ -122,9 +122,10 @@ class KernelCounts:
 def calibrated(
     counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str, l2_bytes: int
 ) -> Calibration:
-    """Make the calibration (checks of counters, and operations per function), from a run of its
-    kernels with performance counters and a run with counts by opcode; of a run that failed, the
-    checks hold the reason. `l2_bytes`: the size of the cache, the written bytes that may remain."""
+    """Make the calibration (checks of counters, and each function's operations for `ENTRIES` calls)
+    from a run of its kernels with performance counters and a run with counts by opcode; of a run
+    that failed, the checks hold the reason. `l2_bytes`: the size of the cache, in which as many
+    written bytes may remain uncounted."""
 
     def found(name: str) -> KernelCounts:
         return counted_of(name, counters, opcodes, chip, dtype)
@@ -158,7 +159,8 @@ def counted_of(
     name: str, counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str
 ) -> KernelCounts:
     """The counts of the kernels that were launched in the NVTX range of the calibration kernel
-    `name`; None for a part whose run failed or that no kernel has."""
+    `name`. A part is None if its run failed or the range has no kernel; instructions by counter or
+    by opcode also if a kernel lacks their metric; the tile if no kernel's name contains one."""
     executed = moved = by_opcode = tile = None
     if isinstance(counters, Ran) and (own := counters.within(range_of(name))).kernels:
         names = chip.executed(dtype)

@@ -165,8 +165,8 @@ def merged_runs(
     first that succeeded; each missing number has a reason. `known` is the calibration, `version`
     that of ncu."""
     read, reasons = alike(runs)
-    names = chip.executed(dtype)
-    counted, moved = None, {}
+    names = chip.executed(dtype)  # quantity -> ncu's metric
+    counted, moved = None, {}  # instructions by quantity; state of the caches -> DRAM bytes
     if COUNTERS in read:
         totals = read[COUNTERS].totals(names)
         counted = complete_counts(totals, names)
