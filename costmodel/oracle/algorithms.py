@@ -232,7 +232,8 @@ class Combined:
         self.deepest = 0
 
     def __call__(self, early: Span, late: Span) -> Span:
-        """The span of the rows of `early` and of `late`, which follow: products, then sums."""
+        """The span of the rows of `early` followed by those of `late`, 2 operations deeper than the
+        deeper one. Tallied: a product and a sum for each column, and the product of the decays."""
         columns = len(late.sums)
         spend(columns)
         self.operations.update(mul=columns + 1, add=columns)

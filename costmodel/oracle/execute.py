@@ -57,9 +57,9 @@ class Unfused:
 
 
 def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-    """Name -> values of the declared shape, for every array but the output: random numbers in -1..1
-    that the array's name seeds, random positions within the bounds for an index array, and the
-    values of a buffer that defines them."""
+    """A dict: name -> values of the declared shape, for every array of the mixer but the output:
+    random numbers in -1..1 that the array's name seeds; for an index array random positions, from 1
+    to the last that it may hold; for a buffer that defines its values, these."""
     import numpy as np
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -284,8 +284,9 @@ class Execution:
         return Compulsory(inputs, _of_role(read, *WEIGHTS), 0, outputs, 0)
 
     def compulsory_inference(self, t: int) -> Compulsory:
-        """The least traffic of token t alone, in entries, given the state of earlier tokens; needs
-        l > t."""
+        """The least traffic of token t alone, in entries, given the state of earlier tokens: input
+        row t, weights and the held entries that it reads, its output row, and the entries that it
+        adds to the state. Exact if l is above t, so large that later tokens read all of these."""
         read = self.held.read_by.get(t, set())
         later = self.held.read_after(t)
         return Compulsory(
@@ -316,7 +317,7 @@ class Execution:
         entries held after token t - 1 count as state (none if t is None). Equations that differ in
         their ranges alone (of a union) are one."""
         rows = []
-        numbers: dict[object, list[int]] = {}
+        numbers: dict[object, list[int]] = {}  # equations that count as one -> their numbers
         for number, equation in enumerate(self.system.equations):
             left = equation.array, equation.positions
             numbers.setdefault((left, equation.value), []).append(number)

@@ -115,10 +115,10 @@ class Rows:
                 self.axes[array] = self._row_axes(array)
         self.homes: dict[Entry, int] = {}
         """Entry without an axis of rows -> its row, unless its array has readers on both sides."""
-        made = self._rows_read()
+        rows = self._rows_read()  # entry without an axis of rows -> the rows it is computed from
         for array in last_first:
             if not self.axes[array]:
-                self._set_homes({e: made[e] for e in self.written[array] if e in made})
+                self._set_homes({e: rows[e] for e in self.written[array] if e in rows})
 
     def place(self, entry: Entry) -> object:
         """The row of an entry, or the entry itself if it belongs to no row."""
@@ -139,9 +139,10 @@ class Rows:
         return (where[first] - 1) * self.run.trace.shape(array)[inner[0]] + where[inner[0]]
 
     def _row_axes(self, array: Array) -> tuple[int, ...]:
-        """The axis of an array that numbers rows, or its axes (chunk, place), at which most readers
-        read their own row: (1,) for k[c, j] with j in 1..l. () without an axis of l entries, and if
-        all entries depend on the same rows, but not on all, here and at larger sizes."""
+        """The axis of an array that numbers rows, (1,) for k[c, j] with j in 1..l, or its axes
+        (chunk, place), (0, 1) for s[q, e, c]. Of several, those at which most readers read their
+        own row. () without axes of l entries, and if all entries depend on the same rows, but not
+        on all, here and at larger sizes."""
         if array.role in ("input", "output"):
             return (0,)
         alike = {self.sources.get(entry, frozenset()) for entry in self.written.get(array, ())}

@@ -171,7 +171,8 @@ class Interpreter:
         return self.places.shape(array)
 
     def _load(self, array: Array, values: np.ndarray[Any, Any]) -> None:
-        """Put the given values of an array into memory; OracleError for another shape."""
+        """Put the given values of an array into memory, at depth 0, with their row (from 1) as the
+        token of an input and token 0 for all else; OracleError for values of another shape."""
         if values.shape != self.shape(array):
             raise OracleError(
                 f"{array.name} has shape {values.shape}, expected {self.shape(array)}"
@@ -315,7 +316,7 @@ class Interpreter:
         name = self._identity(ref)
 
         def step(point: Point, instance: Instance) -> Scalar:
-            """The selected value; depth and token are the greatest of all possible entries."""
+            """The selected entry's value, with the greatest depth and token of all `known`."""
             chosen = [position(point, instance) for position in read_positions]
             where = tuple([int(scalar.value) for scalar in chosen])
             noted = instance.gathering()
@@ -323,11 +324,11 @@ class Interpreter:
             choices = [positions(point) for positions in possible]
             spend(math.prod(map(len, choices)))
             every = {(ref.array, at) for at in product(*choices)}
-            there = {entry: self.memory[entry] for entry in every if entry in self.memory}
-            noted.may_read.update(there)
-            if there:
+            known = {entry: self.memory[entry] for entry in every if entry in self.memory}
+            noted.may_read.update(known)
+            if known:
                 noted.names.add((ref.array, name(point)))
-            return after([found, *chosen, *there.values()], found.value)
+            return after([found, *chosen, *known.values()], found.value)
 
         return step
 
@@ -435,8 +436,8 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
         """The sum or maximum of R terms at a point; the instance tallies R - 1 operations (R for a
         sum under `mac` and for a scatter), and the result is ceil(log2 R) operations deeper."""
         every = [body(inner, instance) for inner in points(point)]
-        there = [term for term in every if not term.empty]
-        terms = every if scatters else there
+        filled = [term for term in every if not term.empty]
+        terms = every if scatters else filled
         if not terms and kind == "sum":
             return after(every, 0.0)._replace(depth=0, steps=0, empty=True)
         if not terms:
@@ -447,7 +448,7 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
             )
         values, depths, steps, tokens, given, _ = zip(*terms, strict=True)
         if kind == "sum":
-            instance.operations["add"] += len(there) - spared
+            instance.operations["add"] += len(filled) - spared
         else:
             instance.operations["compare"] += len(terms) - 1
         value = math.fsum(values) if kind == "sum" else max(values)
@@ -480,15 +481,15 @@ def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
         return next(p for p in points(around) if [p[a] for a in atoms] == here or holds(p)) == point
 
     def step(point: Point, instance: Instance) -> Scalar:
-        """The chosen value, as deep as the deepest of all parts: every part is computed."""
+        """The body, the alternative, or an empty sum, as deep as all parts: all are computed."""
         every = [part(point, instance) for part in (body, left, right)]
-        there, one, two = every
+        inner, one, two = every
         chosen = bool(related(one.value, two.value)) and is_first(point)
         if otherwise is None:
-            value, empty = (there.value, there.empty) if chosen else (0.0, True)
+            value, empty = (inner.value, inner.empty) if chosen else (0.0, True)
             return after(every, value)._replace(empty=empty)
         every.append(otherwise(point, instance))
-        return after(every, (there if chosen else every[-1]).value)
+        return after(every, (inner if chosen else every[-1]).value)
 
     return step
 
@@ -527,7 +528,8 @@ instance share, the indices that tell its results apart, the results)."""
 def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
     """The compiled transform: an instance for each point of the free indices that its operand has
     too, whose results run over the other free indices (X[k, p, a] = rfft of x[j, a] over j: an
-    instance for each a, results for k and p). OracleError for a wrong number of indices."""
+    instance for each a, results for k and p). OracleError for an unknown kind of transform, or a
+    wrong number of indices."""
     if transform.kind not in ALGORITHMS:
         raise OracleError(
             f"{equation.name}: unknown transform '{transform.kind}': expected one of "
@@ -552,19 +554,19 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
         operations. Algorithms tally complex operations, of which a real transform counts half."""
         operands = {tuple(p[a] for a in over): read(p, instance) for p in points(point)}
         tally = Tally()
-        made = algorithm({k: s.value for k, s in operands.items()}, length, tally)
+        values = algorithm({k: s.value for k, s in operands.items()}, length, tally)
         instance.operations.update(tally.halved())
         _, depth, steps, token, given, _ = after(operands.values(), 0.0)
         deep = depth + tally.deepest, steps + 1
-        return [Scalar(made[tuple(p[i.atom] for i in added)], *deep, token, given) for p in at]
+        return [Scalar(values[tuple(p[i.atom] for i in added)], *deep, token, given) for p in at]
 
     return shared, added, results
 
 
 def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
-    """The compiled scan y[i, c] = decay[i] y[i - 1, c] + added[i, c]: an instance for each point of
-    the free indices that the decays have too, whose results run over the rows and over the columns,
-    the other indices of the added terms."""
+    """The compiled scan y[i, c] = decay[i] y[i - 1, c] + term[i, c]: an instance for each point of
+    the free indices that the decays have too (`shared`), whose results run over the other free
+    indices (`added`): that of the rows, and those of the columns."""
     inside, among = ({*names_in(part.positions)} for part in (scan.kept, scan.body))
     shared = [index for index in equation.indices if index.atom in inside]
     added = [index for index in equation.indices if index not in shared]
@@ -585,12 +587,12 @@ def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
         kept = [*kept[1:], 1.0] if scan.reverse else kept  # back, row i has the decay of row i + 1
         terms = zip(*([s.value for s in terms] for terms in columns.values()), strict=True)
         spans, combine = [Span(*both) for both in zip(kept, terms, strict=True)], Combined()
-        made = PREFIXES[scan.kind](spans[::order], combine)[::order]
+        prefixes = PREFIXES[scan.kind](spans[::order], combine)[::order]  # the span up to each row
         for operation, number_of in combine.operations.items():
             instance.operations[operation] += number_of
         _, depth, steps, token, given, _ = after([*decays, *chain(*columns.values())], 0.0)
         deep, place = (depth + combine.deepest, steps + 1), [*columns].index
-        sums = [made[p[number] - 1].sums[place(column(p))] for p in at]
+        sums = [prefixes[p[number] - 1].sums[place(column(p))] for p in at]
         return [Scalar(value, *deep, token, given) for value in sums]
 
     return shared, added, results
@@ -598,8 +600,8 @@ def _scan(interpreter: Interpreter, equation: Equation, scan: Scan) -> Alone:
 
 def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alone:
     """The compiled selection: an instance for each row, whose results are the positions kept in the
-    row, in order of rank. The instance raises OracleError for a row without entries, or with
-    another number of positions than ranks."""
+    row, in order of rank (`added`: the index of ranks, [] for an argmax). The instance raises
+    OracleError for a row without entries, or with another number of positions than ranks."""
     shared = [index for index in equation.indices if index.atom != select.rank]
     added = [index for index in equation.indices if index.atom == select.rank]
     (over,) = select.over
@@ -613,18 +615,18 @@ def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alo
         said = interpreter.places.described(point)
         if not found:
             raise OracleError(f"{equation.name}: {select.kind} has nothing to choose from {said}")
-        made = Comparisons()
+        comparisons = Comparisons()
         contenders = [Contender(scalar.value, position) for position, scalar in found.items()]
-        chosen = CHOICES[select.kind](contenders, len(at), made)
+        chosen = CHOICES[select.kind](contenders, len(at), comparisons)
         if len(chosen) != len(at):
             raise OracleError(
                 f"{equation.name}: {select.kind} gives {len(chosen)} positions, and the left side "
                 f"has {len(at)} {said}"
             )
-        instance.operations["compare"] += made.number
+        instance.operations["compare"] += comparisons.number
         interpreter.selected_from.update({(equation.array, place(p)): found.keys() for p in at})
         _, depth, steps, token, given, _ = after(found.values(), 0.0)
-        deep = depth + made.deepest, steps + 1
+        deep = depth + comparisons.deepest, steps + 1
         return [Scalar(position, *deep, token, given) for position in chosen]
 
     return shared, added, results

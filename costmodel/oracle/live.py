@@ -23,14 +23,15 @@ from costmodel.oracle.scalars import Entry
 
 def most_live(done: Execution, phase: str) -> int:
     """The largest number of live entries at one step of a phase, without weights and their
-    gradients: every array counts at the steps of its live range (with its largest row alone, if
-    only the loop that computes it reads it, at most one row back)."""
+    gradients: every array counts from the step that writes it first to the last that reads it, a
+    result to the end (with its largest row alone, if only the loop that computes it reads it, at
+    most one row back)."""
     results, steps = done.system.results(phase), _steps(done)
     end, live = len(steps) - 1, Counter[int]()
     entries: dict[Array, list[Entry]] = {}
     for entry in done.trace.memory:
         entries.setdefault(entry[0], []).append(entry)
-    writing: dict[Array, set[int]] = {}
+    writing: dict[Array, set[int]] = {}  # array -> the numbers of the steps that write it
     reading: dict[Array, set[int]] = {}
     for k, step in enumerate(steps):
         for equation in step:

@@ -140,14 +140,14 @@ def called(function: str, body: Step) -> Step:
     deep = len(taken)
 
     def step(point: Point, instance: Instance) -> Scalar:
-        result, depth, steps, token, given, _ = body(point, instance)
+        operand, depth, steps, token, given, _ = body(point, instance)
         for name in taken:
             instance.operations[name] += 1
         try:
-            found = value(result)
+            result = value(operand)
         except ValueError:
-            raise OracleError(f"{function} has no value at {result:g}") from None
-        return new(Scalar, (found, depth + deep, steps + deep, token, given, False))
+            raise OracleError(f"{function} has no value at {operand:g}") from None
+        return new(Scalar, (result, depth + deep, steps + deep, token, given, False))
 
     return step
 
@@ -163,7 +163,7 @@ def arithmetic(
         """The operation on two compiled operands, compiled."""
 
         def step(point: Point, instance: Instance) -> Scalar:
-            """The operation at a point, without helpers: most of an execution is spent here."""
+            """The result at a point; without helpers, as most of an execution is spent here."""
             one, two = left(point, instance), right(point, instance)
             value, depth, steps, token, given, empty = one
             other, deeper, further, later, also, nothing = two
