@@ -210,7 +210,8 @@ class Graph:
     def _pairs(self, joint: Joint, at: Points) -> Pairs:
         """The pairs (reading node, node read) of a reference at the points `at`, as two arrays of
         equal length. Points outside the ranges and regions, and entries outside of arrays, are left
-        out. The number of a node is its row, or counts the array's entries behind the rows."""
+        out. A node is a row, numbered from 0, or a group of entries without a row (`node_numbers`).
+        """
         import numpy as np
 
         inside: Any = np.asarray(False)
@@ -229,8 +230,8 @@ class Graph:
                 node + (self.node_numbers[array].start if array in self.node_numbers else 0)
             )
             inside = inside if outside is None else inside & ~outside
-        inside, here, there = np.broadcast_arrays(inside, *nodes)
-        return here[inside], there[inside]
+        inside, reading, read = np.broadcast_arrays(inside, *nodes)
+        return reading[inside], read[inside]
 
     @cached_property
     def sources(self) -> Span:

@@ -165,10 +165,10 @@ class Depths:
         self.before = {}
         for array, levels in depths_of_rows(first, later, number).items():
             row = Poly.atom(axis_atom(block.axes[array]))
-            there = [x.substitute({ROW: row}) for x in levels]
+            at_row = [x.substitute({ROW: row}) for x in levels]
             if number[array] != array.shape[block.axes[array]]:  # the last row is added apart
-                there = [x.under(x.where | {number[array] - row}) for x in there]
-            self.arrays[array] = pruned(frozenset(), there)
+                at_row = [x.under(x.where | {number[array] - row}) for x in at_row]
+            self.arrays[array] = pruned(frozenset(), at_row)
             for entries in self._computed(array, parts):
                 values = self.values.setdefault(array, [])
                 values += [(level, axes_of(array), entries) for level in self.arrays[array]]
@@ -187,7 +187,7 @@ class Depths:
                     yield found
 
     def _rows(self, block: Block, parts: Sequence[IterationDomain]) -> dict[Array, Depth]:
-        """The depths of a loop's arrays in row 1, or in any later row, by `parts`: the loop's
+        """A dict: array of a loop -> its depth in row 1, or in any later row. `parts`: the loop's
         equations limited to these rows. The depths are in the row number `#row` and sizes. In the
         meantime `arrays` holds them, for equations that read their own row. Raises Unsupported:
         entries of one row differ in depth."""
@@ -199,8 +199,8 @@ class Depths:
             array, row = part.equation.array, axis_atom(block.axes[part.equation.array])
             levels = tuple(x for y in self._levels(part) for x in on_axes(part, y, split=False))
             if several[array] > 1:  # each level holds only at the rows that its equation writes
-                there = rows_written(block, part, row)
-                levels = tuple(x.under(x.where | there) for x in levels)
+                written = rows_written(block, part, row)
+                levels = tuple(x.under(x.where | written) for x in levels)
             levels = _joined(array, levels, row)
             self.arrays[array] = found[array] = found.get(array, ()) + levels
             for level in levels:

@@ -504,7 +504,7 @@ def each_row_reads_all(rows: Rows) -> bool:
     """Whether there is an array with a row axis of which each row is proven to read all rows, as in
     attention: then the path length is 1."""
     row = Poly.atom(ROW)
-    every = frozenset({row - 1, length(rows.system) - row})
+    every = frozenset({row - 1, length(rows.system) - row})  # each row from 1 to l
     for equation in rows.system.equations:
         here = None if rows.places.get(equation.array) is None else rows.reading(equation)
         with suppress(Unsupported):

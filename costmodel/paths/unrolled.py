@@ -138,8 +138,8 @@ def _call(depths: Depths, grid: Grid, node: Call) -> Any:
 
 
 def _reduce(depths: Depths, grid: Grid, node: Reduce) -> Any:
-    """The depth of a sum or maximum: ceil(log2 R) levels, or 1 step, after the deepest of R terms;
-    -1 (`NOTHING`) without terms."""
+    """The depths of a sum or maximum, an integer for each point of the grid: ceil(log2 R) levels
+    (1 if `depths.steps`) after the deepest of R terms; -1 (`NOTHING`) without terms."""
     import numpy as np
 
     found = [_terms(depths, grid, part) for part in node.parts]
@@ -245,7 +245,7 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
     arrays = {*system.mixer.arrays.values(), *(e.array for e in system.equations)}
     shapes = {a.name: [max(0, extent.at(at)) for extent in a.shape] for a in arrays}
     depths.budget.count(sum(map(prod, shapes.values())))
-    known = {name: np.zeros(shape, np.int32) for name, shape in shapes.items()}
+    known = {name: np.zeros(shape, np.int32) for name, shape in shapes.items()}  # the depths
     computed = {part.equation.array for part in iteration_domains(system, phase)}
     for block in blocks(system):
         if computed.isdisjoint(equation.array for equation in block.equations):
