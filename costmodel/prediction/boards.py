@@ -194,7 +194,8 @@ def _plain(name: str) -> str:
 
 
 def read_board(path: Path) -> Board:
-    """The board (a GPU or CPU as data) of a TOML or JSON file.
+    """The board (a GPU or CPU as data) of a TOML or JSON file, whose name without its ending is the
+    board's. The figures of all groups in the file are one dict, name -> `Figure`.
 
     Raises:
         BoardError: the file cannot be read, or a key or value is none that a board has.

@@ -210,11 +210,11 @@ def prefill(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) -> Floats:
-    """Seconds, for each call, of attention of many rows. A block of `ROWS` rows visits tiles of
-    `KEYS` keys, and a multiprocessor (SM) multiplies and takes exponentials, at once or in turn.
-    Busy is the longer of the longest block alone and of all blocks shared by the SMs; busy overlaps
-    with `movement`, the seconds in which all bytes move at the memory's bandwidth. `c`: the
-    constants."""
+    """The seconds of each call, (N,), of attention of many rows, at the best split of keys. A block
+    of `ROWS` rows visits tiles of `KEYS` keys; a multiprocessor (SM) multiplies and takes
+    exponentials at once, in FlashAttention 2 in turn. Busy is the longer of the longest block alone
+    and of all blocks shared by the SMs; busy overlaps with `movement`, the seconds in which all
+    bytes move at the memory's bandwidth. `c`: the constants; `a`: each call's rows and keys."""
     cycle, sms = 1 / on["clock"], on["sms"]
     blocks = np.ceil(a.rows / ROWS)
     lines = calls.work.exponentials / (a.groups * a.rows)
@@ -230,7 +230,7 @@ def tiled(c: Constants, calls: Calls, on: Board, a: Attended, movement: Floats) 
     softmax = c.get("softmax", 1) / (on["special"] / sms)
     pair = product + softmax if flash_attention_2(on) else np.maximum(product, softmax)
     start = c["tile"] * THOUSAND * cycle
-    pair = ROWS * KEYS * pair
+    pair = ROWS * KEYS * pair  # seconds of a tile on one SM; before, of one row and one key
     best = np.full(blocks.shape, np.inf)
     for split in (1,) if flash_attention_2(on) else PREFILL_SPLITS:
         waves = np.ceil(a.groups * blocks * split / sms)
@@ -333,7 +333,7 @@ def chunked(rows: int, kernels: int) -> Any:
 
     def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
         """The seconds of each call on the board `on`; `c`: the family's constants."""
-        s = calls.sizes
+        s = calls.sizes  # below, seconds: of products of whole chunks, of states, of all bytes
         chunks = np.ceil(s["l"] / rows)
         padded = calls.arithmetic(on) * chunks * rows / s["l"] / c["peak"]
         state = FP32 * s["b"] * s["n"] * state_entries(s) / on["memory_bandwidth"]

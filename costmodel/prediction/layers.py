@@ -96,7 +96,8 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
 
 def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) -> Step:
     """The call of a kernel at `sizes` (letter -> value), with its predicted seconds, interval and
-    joules, and its limits; errors as for `predict`."""
+    joules, and its limits (products, memory, exponentials -> seconds of this alone); errors as for
+    `predict`."""
     given = {x: np.array([float(size)]) for x, size in sizes.items()}
     calls = Calls(kernel, given, dtypes.name_of("activations"), dtypes.state or "")
     one = predict(calls, on)
@@ -179,8 +180,10 @@ def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
 def _product(
     read: Read, rows: float, sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield ("gemm", its sizes) for the product of `rows` rows with the matrix of parameters that
-    `read` reads; nothing if the axes that are summed over have one entry, or none is."""
+    """Yield ("gemm", {"l": rows, "d": depth, "f": columns}) for the product of `rows` rows with the
+    matrix of parameters that `read` reads: its axes that are summed over have d entries, all others
+    f. Nothing if d is 1. Of matrices that rows choose (experts), f counts those that some row
+    chooses if choices are even, and l is the mean number of rows that choose one of them."""
     summed, depth, columns = {index.atom for index in read.over}, 1, 1.0
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
         if isinstance(position, Gather):

@@ -172,7 +172,7 @@ class Predicted:
     def _floor(self, case: Case) -> Step:
         """One call for a part without a known kernel: it takes the launch of a small kernel and the
         longest of its limits, with the compulsory bytes at the share of the bandwidth that small
-        kernels reach."""
+        kernels reach. Its joules are that time at the board's power; nan without a power limit."""
         moved = self._moved(case)
         found = dict(limits(case, moved))
         family = family_of(SMALL, "")
