@@ -75,7 +75,7 @@ class _Adapting:
         if found is None or not isinstance(node, Reduce):
             return node
         x, W = found
-        summed = {index.atom for index in node.over}
+        summed = {index.atom for index in node.over}  # `inner`: axes of W that are summed over
         inner = [k for k, at in enumerate(W.positions) if {*names_in((at,))} <= summed]
         outer = [k for k in range(len(W.positions)) if k not in inner]
         r, p = self.p.upper[0], self.p.as_poly()

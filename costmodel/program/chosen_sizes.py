@@ -171,8 +171,9 @@ def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, 
 
 @cache
 def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
-    """The sizes of a mixer that occur in a form: in its equations, its indices and the extents of
-    arrays. Of the mixer's index tables (role `buffer`) only those that the form reads count."""
+    """The letters of the sizes of a mixer that occur in a form, in the mixer's order: in its
+    equations, its indices and the extents of arrays, the mixer's too. Of the mixer's buffers, such
+    as index tables, only those that the form reads count."""
     read = {array for equation in form.equations for array in equation.value.arrays}
     declared = [array for array in mixer.arrays.values() if array.role != "buffer" or array in read]
     polys = [extent for array in declared for extent in array.shape]
@@ -449,8 +450,8 @@ def _divisors_of(number: int) -> list[int]:
 
 @cache
 def extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
-    """The quantities of a mixer, or of one form, that must be whole: extents of arrays, and bounds
-    of indices in sizes alone."""
+    """The quantities, each once, that must be whole numbers at the sizes of a mixer, or in one form
+    (None: all forms): extents of arrays, and bounds of indices in sizes alone."""
     forms = mixer.forms.values() if form is None else [mixer.forms[form]]
     arrays = [*mixer.arrays.values(), *(a for f in forms for a in f.arrays.values())]
     extents = {extent: None for array in arrays for extent in array.shape}

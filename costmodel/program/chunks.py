@@ -213,8 +213,9 @@ class _RowAxis:
             return Ref(two, places(ref.positions)) if ref.array is array else ref
 
         def changed(equation: Equation) -> Equation:
-            """The equation with each reference to the array at two positions in place of one; an
-            index alone on the axis is replaced by two indices first."""
+            """The equation with `two` in place of the array, at two positions in place of one; an
+            index alone on the axis (`lone`) is replaced by two indices first. An equation without
+            the array is unchanged."""
             if array is not equation.whole and all(of is not array for of, _ in _places(equation)):
                 return equation
             lone = {

@@ -152,8 +152,9 @@ class Points:
         return self._values[poly]
 
     def _value(self, poly: Poly) -> Any:
-        """The value of a polynomial at every point of the grid, computed as constant + slopes *
-        indices if it is affine with whole coefficients, else monomial by monomial."""
+        """The value of a polynomial at every point of the grid, as an array that broadcasts to the
+        grid, or one number if it names no index; computed as constant + slopes * indices if it is
+        affine with whole coefficients, else monomial by monomial."""
         along = self.along
         if line := _affine(poly, self.known):
             constant, slopes = line

@@ -120,8 +120,9 @@ SYMBOL = r"\mathcal{L}"
 @cache
 def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
     """The equations of a forward pass with output y, followed by those of the loss `name` under the
-    rewrites. y becomes an intermediate array, and the output is `y.loss`, of shape (1,). The target
-    `y.target` becomes a context of the mixer (given for each sequence) without a gradient.
+    rewrites, on a copy of the mixer. y becomes an intermediate array, and the output is `y.loss`,
+    of shape (1,). The target `y.target` becomes a context of the mixer (given for each sequence)
+    without a gradient (`fixed`).
 
     Raises:
         Unanswered: the output has another number of axes than the loss.

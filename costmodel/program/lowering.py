@@ -133,7 +133,7 @@ def _one_by_one(
 
 @lru_cache(maxsize=4096)
 def _rewrites_read(equation: Equation) -> frozenset[str]:
-    """The rewrites that `_written_out` reads for an equation."""
+    """The names of the rewrites that may change what `_written_out` makes of an equation."""
     composites = [node for node, _ in walk(equation.value) if isinstance(node, Composite)]
     scales = SCALES if any(node.name == "scaled" for node in composites) else ()
     match equation.value:
@@ -397,7 +397,8 @@ def _in_blocks(system: System, rows: int) -> System:
     in_loops = {equation for loop in loops(system) for equation in loop}
 
     def widened(equation: Equation) -> Equation:
-        """The equation with each index that a free index bounds in its wide range."""
+        """The equation with the bounds of its indices that name a free index taken at an end of
+        that index's block; an equation of a loop is unchanged."""
         if equation in in_loops:
             return equation
         free = {index.atom: index for index in equation.indices}
@@ -554,8 +555,9 @@ def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Inde
         )
 
     def taken(bound: Poly, outer: Set[str], upper: bool) -> Sequence[Poly]:
-        """The bounds in place of one, without the indices `outer`; the innermost of them goes
-        first, the place of a row before its chunk."""
+        """The bounds in place of an upper bound (or, unless `upper`, a lower one), without the
+        indices `outer`: each is replaced by the end of its wide range at which the bound leaves
+        more values, the innermost first (the place of a row before its chunk)."""
         if not outer:
             return [bound]
         around = frozenset().union(*(end.letters for a in outer for end in by_atom[a].ends))

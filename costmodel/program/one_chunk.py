@@ -47,7 +47,8 @@ class _From:
         self.letter, self.least, self.known = letter, least, known
 
     def value(self, poly: Poly) -> Poly:
-        """The polynomial at the values `known`; floor(n/C) of a number n below `least` is 0."""
+        """The polynomial at the values `known`; floor(n/C) of a number n in 0..`least` - 1 is 0, as
+        the size C is at least `least`."""
         found = poly.substitute(self.known)
         small: dict[str, Poly] = {
             atom: Poly()
@@ -60,8 +61,9 @@ class _From:
         return found.substitute(small)
 
     def in_range(self, over: Iterable[Index], parts: Iterable[object]) -> bool:
-        """Whether the parts, within ranges of indices, are the same for all values of the size;
-        parts over an empty range always are."""
+        """Whether the parts (nodes, positions), within the ranges of the indices `over`, are proven
+        the same for all values of the size; parts over an empty range always are. A bound that
+        names the size gives False, but for an upper bound that another, a number, never exceeds."""
         at = self
         for index in over:
             lows, highs = ([at.value(b) for b in ends] for ends in (index.lower, index.upper))
@@ -88,7 +90,7 @@ class _From:
         )  # fmt: skip
 
     def same(self, part: object) -> bool:
-        """Whether a node or a position is the same for all values of the size."""
+        """Whether a node or a position is proven the same for all values of the size."""
         match part:
             case Reduce():
                 return all(self.in_range(one.over, (one.body,)) for one in part.parts)

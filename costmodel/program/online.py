@@ -72,8 +72,8 @@ def in_blocks_of_keys(system: System, rows: int, *, from_zero: bool = False) -> 
 
 
 def require_even_blocks(system: System) -> None:
-    """Raise Unsupported if rows have different numbers of blocks of keys, as under a causal bound:
-    gradients are then not derived."""
+    """Raise Unsupported if a softmax in blocks of keys (`ONLINE`) has rows with different numbers
+    of blocks, as under a causal bound: gradients are then not derived."""
     for equation in system.equations:
         made = equation.array.origin
         if made and (made.how, made.step) == (ONLINE, "scale"):
@@ -88,7 +88,8 @@ def require_even_blocks(system: System) -> None:
 
 
 def _softmax(system: System, result: Equation, rows: int, from_zero: bool) -> _Softmax | None:
-    """The softmax whose weights an equation defines; None without one, or if it stays as it is."""
+    """The softmax whose weights the equation `result` defines; None without one, or for one that
+    stays as it is (with a window, a sink or other readers of weights: see `in_blocks_of_keys`)."""
     value = result.value
     if not isinstance(value, Div) or not isinstance(value.left, Ref):
         return None
@@ -154,7 +155,8 @@ class _Softmax:
 
     @property
     def changed(self) -> dict[Equation, list[Equation]]:
-        """Equation of the softmax, or of a sum over its weights -> the equations in its place."""
+        """Equation of the softmax, or of a sum over its weights -> the equations in its place: that
+        of the weights becomes running maxima, scales and sums, others of the softmax go ([])."""
         row, q = self.total, self.block.as_poly()
         power = Ref(self.powers.array, self.powers.positions)
         scale = _numbered(row, "scale", self.blocks)(q)

@@ -263,6 +263,7 @@ class Owners:
         """Equation of a loop -> the latest input rows that it reads without reading an earlier row
         of the loop, as terms (token, conditions); a temporary whose entries are read once counts as
         a part of its reader."""
+        # array -> such terms of its entries: so far those that inputs give, outside of the loop
         arrays = {a: self.tokens.of(a) for a in self.tokens.from_inputs if a not in block.axes}
         found: dict[Equation, Terms] = {}
         # reads of the own row pass rows on by one equation or more per round

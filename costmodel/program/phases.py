@@ -247,9 +247,9 @@ def overruns(system: System) -> tuple[Overrun, ...]:
 
 
 def _overruns_of(part: IterationDomain, read: Read) -> Iterator[Overrun]:
-    """Yield the reads of one reference outside of its array, by one new token: per axis, past the
-    end and before the start, where possible. Axes with a gather, x[p[i]], or a flattened position,
-    (q - 1)*C + e, are skipped."""
+    """Yield an `Overrun` for each way in which a reference of `part` may read outside of its array
+    for one new token t: on each axis, past the end and before the start. Axes with a gather,
+    x[p[i]], or a flattened position, (q - 1)*C + e, are skipped."""
     hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)
@@ -258,6 +258,6 @@ def _overruns_of(part: IterationDomain, read: Read) -> Iterator[Overrun]:
             continue
         place, extent = position.substitute(now), read.ref.array.shape[axis]
         for where, beyond in (("past the end", place - extent - 1), ("before the start", -place)):
-            there = around | {beyond}
-            if not infeasible(there):
-                yield Overrun(read.ref.array.name, extent, where, projected(there, hidden))
+            outside = around | {beyond}
+            if not infeasible(outside):
+                yield Overrun(read.ref.array.name, extent, where, projected(outside, hidden))

@@ -64,16 +64,16 @@ def numbers_of_terms(
     Raises:
         Unsupported: the number has more than `MOST_CASES` cases.
     """
-    there = dict.fromkeys(node.parts, EVERYWHERE)
+    places_of = dict.fromkeys(node.parts, EVERYWHERE)  # range -> the places where it has terms
     if may_be_empty(part.equation):
         for one in node.parts:
             inner = around.union(*(index.constraints for index in one.over))
-            there[one] = present(one.body, inner)
+            places_of[one] = present(one.body, inner)
     # over a union, a range without values must count 0 terms, not a negative number of terms
     filled = len(node.parts) == 1 or all(_all_have_values(one.over, around) for one in node.parts)
-    if filled and all(places == EVERYWHERE for places in there.values()):
+    if filled and all(places == EVERYWHERE for places in places_of.values()):
         try:
-            number = sum((terms_of(one.over) for one in there), Poly())
+            number = sum((terms_of(one.over) for one in places_of), Poly())
         except Unsupported:
             pass
         else:
@@ -82,7 +82,7 @@ def numbers_of_terms(
                     yield number, frozenset()
                 return
     number_of_all = Exact()
-    for one, places in there.items():
+    for one, places in places_of.items():
         number_of_one = _in_cases(_terms_at(one.over, places), around)
         if max(len(number_of_one.pieces), len(_splits(number_of_one))) > MOST_CASES:
             raise Unsupported(

@@ -223,7 +223,7 @@ def _check_no_circle(equations: Sequence[Equation], sizes: Mapping[str, int]) ->
     """Raise EquationError if, at these sizes, an entry of the equations of a loop depends on
     itself: the reads of all instances are a graph of entries, whose first cycle the message shows.
     Gathered reads are left out."""
-    needs: dict[tuple[Array, Entry], set[tuple[Array, Entry]]] = {}
+    needs: dict[tuple[Array, Entry], set[tuple[Array, Entry]]] = {}  # written -> what is read
     arrays = {equation.array for equation in equations}
     for equation in equations:
         reads = [
@@ -277,8 +277,8 @@ def _read(equation: Equation) -> frozenset[Array]:
 
 
 def _check_union(system: System, index: UnionIndex) -> None:
-    """Raise EquationError if, at small sizes, two ranges of a union overlap or are not ascending.
-    Pairs that are proven to be in order at all sizes are not tried."""
+    """Raise EquationError if, at small sizes and any values of the indices around it, two ranges of
+    a union overlap or are not ascending. Pairs proven in order at all sizes are not tried."""
     for around in one_by_one(_outer(system, index)):
         known: Constraints = frozenset().union(*(outer.constraints for outer in around))
         for one, two in combinations(index.pieces, 2):
