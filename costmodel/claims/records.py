@@ -127,8 +127,8 @@ def _quantity_meant(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, s
 
 
 def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys and values of a record, with tuples for lists; ValueError if a key is unknown, or a
-    value has another type."""
+    """{key: value} of a record, with tuples for lists; ValueError if a key is unknown to `kind`, or
+    a value has another type."""
     known = keys_of(kind)
     if unknown := sorted(set(stated) - known):
         of_others = {one.kind: keys_of(one) for one in KINDS.values()}

@@ -120,14 +120,14 @@ def budget(
         most.append((name, amount))
     if not most:
         raise UsageError("budget needs a limit: --state 40GB, --total 1e12, or --limit peak=1GiB")
-    bounds, wanted = limits(most), _phase(phase)
+    bounds, wanted = limits(most), _phase(phase)  # wanted: the phase
     wanted = phase_of([one.quantity for one in bounds], largest, wanted)
     own = with_forms(without_fields(mixers or (), ignore))  # mixer -> the forms that are named
-    selected, named = selection(own, group, not mixers and group is None)
+    selected, named = selection(own, group, not mixers and group is None)  # named: one by one
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
-    letter = largest or usual_size(wanted)
-    given = without_assumed(letter, given_sizes(sizes))
+    letter = largest or usual_size(wanted)  # of the size that is asked for
+    given = without_assumed(letter, given_sizes(sizes))  # the other sizes
     request = Request(selected, named, given, (wanted,), form, counting, dtypes, own=own)
     names = symbol_names(symbols, selected)
     document = Budgets(request, bounds, letter).document
@@ -185,7 +185,7 @@ def match(
     wanted = phase_of([figure], vary, _phase(phase))
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
     dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
-    given = without_assumed(vary, given_sizes(sizes))
+    given = without_assumed(vary, given_sizes(sizes))  # the other sizes
     request = Request(pair, True, given, (wanted,), form, counting, dtypes)
     found = compared(pair, forms, figure, vary, wanted, counting, dtypes, given)
     names = symbol_names(symbols, pair)

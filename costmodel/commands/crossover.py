@@ -96,12 +96,12 @@ def crossover(
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
-    given, compared = {**given_sizes(sizes)}, without_fields(mixers, ignore)
+    given, compared = {**given_sizes(sizes)}, without_fields(mixers, ignore)  # letter -> sizes
     element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     known = phase and chosen(phase, "--phase", list(PHASES))
     wanted = phase_name(known or figure_named(by).phases[0])
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
-    along, comma, across = (over or "").partition(",")
+    along, comma, across = (over or "").partition(",")  # the open size; the second one of a map
     if comma and not (is_letter(along) and is_letter(across) and along != across):
         raise UsageError(f"--over {over}: expected the letters of two sizes, such as l,d")
 
@@ -129,7 +129,7 @@ def crossover(
     # one comparison for each combination of the given sizes' values
     rows = product(*((x,) if isinstance(x, str) else x for x in given.values()))
     found = [at(along or None, **dict(zip(given, values, strict=True))) for values in rows]
-    names = symbol_names(symbols, [form.mixer for form in found[0].forms])
+    names = symbol_names(symbols, [form.mixer for form in found[0].forms])  # letter -> symbol
     if symbolic and len(found) > 1:
         raise UsageError("--symbolic takes one value of each size: leave out the others")
     said = (

@@ -83,8 +83,8 @@ def memory(
         chosen(engine, "--engine", [*ENGINES])
     if context is None and fit is None:
         raise UsageError("memory needs a context, --context 128k, or a memory to fill, --fit 80GB")
-    at = None if context is None else tokens("--context", context)
-    sequences = tokens("--batch", batch)
+    at = None if context is None else tokens("--context", context)  # tokens of a sequence
+    sequences = tokens("--batch", batch)  # the batch
     of_file = isfile(model)
     name, sizes = (model, {}) if of_file else (model.partition("{")[0], braces(model))
     if not (is_file := of_file or name.endswith(".json")) and name not in networks.names():
@@ -101,12 +101,12 @@ def memory(
     named = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     types = named.of(described.dtypes)
     typed = replace(types, state=state_dtype)  # as reported: a state type only if it was typed
-    held = Holding(networks.network(described, **sizes), types, at)
+    held = Holding(networks.network(described, **sizes), types, at)  # weights, cache and state
     if at is not None:
         held.refuse_beyond(at)
     fitting = None
     if fit is not None:
-        most = amount("--fit", fit, in_bytes=True)
+        most = amount("--fit", fit, in_bytes=True)  # bytes of the memory
         number = None if at is None else largest_batch(held, most, at)
         fitting = Fitting(fit, most, largest_context(held, most, sequences), number)
     document = Report(held, typed, at, sequences, fitting, engine).document

@@ -186,7 +186,7 @@ def model(
         "head": head, "tied": tied, "biases": biases, "ffn": ffn, "dropout": dropout, "loss": loss,
     }  # fmt: skip
     given, kept = network_table.asked(sizes)  # `kept`: sizes that stay letters
-    wanted = network_table.phases(phase)
+    wanted = network_table.phases(phase)  # the phases
     described = networks.described(name, hf, changes, ignore or ())
     types = (dtype, state_dtype, weight_dtype, cache_dtype)
     if board is not None or at is not None or batch is not None:
@@ -201,7 +201,7 @@ def model(
     described = networks.apart(described, layer_count, train, recompute, adapter)
     described = networks.with_adapters(described, adapter)
     described = networks.trained(described, wanted, train)
-    shown, in_bytes = network_table.columns(columns, wanted)
+    shown, in_bytes = network_table.columns(columns, wanted)  # columns; whether some are in bytes
     if any(types[1:]) and not in_bytes:
         raise UsageError("types of state, weights and cache are about columns in bytes: add such "
                          "a column, --columns state_bytes,traffic")  # fmt: skip
@@ -227,7 +227,7 @@ def model(
         element_types(*types),
         networks.formulas_asked(wanted, mfu),
     )
-    made, before = network_table.sheets(request), []
+    made, before = network_table.sheets(request), []  # tables; those before --replace
     if after is not None:
         before = made
         after = networks.apart(after, layer_count, train, recompute, adapter)

@@ -169,7 +169,7 @@ class Html(Writer):
     def table(self, part: Table, notes: Sequence[Line]) -> str:
         """The table in HTML with its title as caption; below it its footnotes and `notes`."""
 
-        def cell(kind: str, k: int, words: str) -> str:
+        def cell(kind: str, k: int, words: str) -> str:  # a th or td of column k
             side = "right" if part.columns[k].numeric else "left"
             return f'<{kind} style="text-align: {side}">{escape(words)}</{kind}>'
 

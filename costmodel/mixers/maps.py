@@ -113,8 +113,8 @@ def gating(name: str, title: str, idea: str, *, attends: bool) -> Family:
 
 
 def fourier() -> Mixer:
-    """The mixer FNet: the real part of the Fourier transform over channels and rows. Form `direct`
-    multiplies by matrices of cosines and sines, `fft` uses fast transforms."""
+    """The mixer FNet: the real part of the Fourier transform over channels (U, V or H), then rows.
+    Form `direct` multiplies by matrices of cosines C and sines S, `fft` uses fast transforms."""
     m = Mixer(
         "fnet",
         title="FNet",

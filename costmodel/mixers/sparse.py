@@ -134,7 +134,7 @@ def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
 
 
 def drawing() -> Mixer:
-    """The mixer BigBird: rows attend to a window, c drawn rows and the first s, which see all."""
+    """The mixer BigBird: rows attend to a window, c drawn rows P and the first s, which see all."""
     m = Mixer(
         "bigbird",
         title="BigBird",
