@@ -29,7 +29,7 @@ CORE = {"core": "the recurrence alone: bare projections, no convolution, no gate
 
 @offering({"bias": "biases on all maps and on the convolution"})
 def short_gated_convolution(chosen: Chosen) -> Mixer:
-    """The mixer of LFM2: W_out maps G = C * V, V a short convolution of B * X; B, C, X map x."""
+    """The mixer of LFM2: W_out maps C * V, V a short convolution of B * X, maps B, C, X of x."""
     m = Mixer(
         "lfm2",
         title="LFM2 short convolution",

@@ -267,7 +267,8 @@ gss = gated_state_space()
 
 
 def hungry() -> Mixer:
-    """The mixer H3: W_out maps Q * S4D(u), u = V * Z, Z a short convolution of K; Q, K, V map x."""
+    """The mixer H3: W_out maps Q * S4D(V * Z), Z a short convolution of K; Q, K, V are maps of
+    x."""
     m = Mixer(
         "h3",
         title="H3",
