@@ -237,8 +237,8 @@ class Depths:
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """The level (a depth under conditions) after a node's operation, which adds `levels` to the
-        depth. The other arguments are for subclasses, which also record the step of the path."""
+        """The level (a depth under conditions) after a node's operation, `levels` deeper: after a
+        sum of R terms, ceil(log2 R) in a span and 1 in steps. Other arguments: for subclasses."""
         return level + levels
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:

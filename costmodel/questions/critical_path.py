@@ -168,9 +168,9 @@ class ChainDepths(Depths):
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """The level (a depth, where it exists, and the chain that attains it) that is `levels`
-        deeper, with the steps of the node appended to its chain. `around` constrains the indices
-        around the node."""
+        """The level (a depth in steps, its conditions, a chain of so many steps) after a node of
+        `part` at indices within `around`: `levels` steps deeper, 1 for a sum, and the chain with
+        these steps. Their levels of the span, ceil(log2 R) for a sum of R terms, break `ties`."""
         work = WORK[type(node)](node, part, around)
         chain = level.witness if isinstance(level.witness, Chain) else Chain(ties=self.ties)
         longer = chain.then(part.equation.part_of, work.names, work.levels)

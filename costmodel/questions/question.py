@@ -74,9 +74,9 @@ class Largest:
     terms: tuple[Exact, ...]
 
     def values(self, most: int | None = None) -> tuple[Poly, ...]:
-        """Polynomials whose maximum is the answer, a maximum of terms with cases: one for each case
-        of a term, equal to the term in the case and 0 elsewhere. Stops after `most` + 1
-        polynomials, if `most` is given."""
+        """Polynomials whose maximum is that of the terms, which are 0 or more: for each term and
+        each case (conditions on sizes under which the term is one polynomial) the term there and 0
+        elsewhere. Stops at `most` + 1 polynomials, if given: more than `most`."""
         found: dict[Poly, None] = {}
         for term in self.terms:
             for where, value in term.chambers():
