@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
-    """The entries, at these sizes, of a buffer whose values the author gives (a function or a
-    table): int64 if the entries are positions, else float64.
+    """The entries, at these sizes, of a buffer with an author's values (a table, or a function, as
+    lambda i, j, sizes: float(i == j)): int64 if they are positions in an array, else float64.
 
     Raises:
-        EquationError: a table of another shape, an entry that is no number or that the author's
-            function does not give, or a position outside of 1..below.
+        EquationError: a table of another shape, a function that fails or gives no number, or a
+            position below 1 or above `below`.
     """
     import numpy as np
 
@@ -34,16 +34,16 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
     kind = np.float64 if array.below is None else np.int64
     if callable(array.value):
         places = product(*(range(1, extent + 1) for extent in shape))
-        found = np.array([_given(array, place, sizes) for place in places], kind).reshape(shape)
+        entries = np.array([_given(array, place, sizes) for place in places], kind).reshape(shape)
     else:
-        found = np.asarray(array.value, kind)
-    if found.shape != shape:
+        entries = np.asarray(array.value, kind)
+    if entries.shape != shape:
         raise EquationError(
-            f"the table of {array.name} has shape {found.shape}: expected {shape}, the extents of "
-            f"{array.name} at these sizes"
+            f"the table of {array.name} has shape {entries.shape}: expected {shape}, the extents "
+            f"of {array.name} at these sizes"
         )
-    check_positions(array, found, sizes)
-    return found
+    check_positions(array, entries, sizes)
+    return entries
 
 
 def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> Any:
