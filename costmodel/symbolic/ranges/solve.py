@@ -85,16 +85,16 @@ def ranges(
     first: int = 1,
     last: int = LARGEST,
 ) -> list[tuple[Range, L]]:
-    """The ranges of one size, in ascending order of their first sizes, in which a property `of` the
-    size is constant, as (range, property). Adjacent ranges have different properties.
+    """The ranges of the size `letter` in first..last in which a property `of` the size is constant,
+    as (range, property) by first size. Ranges of step 1 that adjoin have different properties.
 
     Args:
         quantities: in the size `letter` alone.
         of: size -> the property, which follows from the order of the quantities at the size.
 
     Raises:
-        Unsupported: the order depends on the size modulo a number above `CLASSES`, or is not
-            decided by bounds; or a quantity has no cells (a rounded divisor, 2**x of a long range).
+        Unsupported: the order depends on the size modulo a number above `CLASSES`, or bounds of a
+            difference leave its sign open; or a quantity is not in pieces: l//(l//8), 2**l.
 
     >>> l = Poly.atom("l")
     >>> apart = Quantity((Exact.of(l * l - 10 * l + 21),))
