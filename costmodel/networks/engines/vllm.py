@@ -27,22 +27,22 @@ STEP = 2048
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
     """The pages (blocks of memory of one size) that vLLM reserves for `batch` sequences of
-    `context` tokens; recurrent states have the model's type unless the user names another one.
+    `context` tokens in the types `typed`. If all attention has windows, these are held; beside full
+    attention all rows are, and a sentence tells the bytes with windows (vLLM's hybrid manager).
 
     Raises:
-        Unanswered: rows of several sizes in groups of layers, or a quantised type.
+        Unanswered: rows of several sizes in layers of several kinds, or a quantised cache.
     """
     refuse_blocks("vLLM 0.11.0", typed)
     windows = _windows(held)
-    # where every part with rows of tokens has a window, only the windows are held
     if len(windows) == len(_rows(held, typed)):
         return _planned(held, typed, context, batch, windows)
-    found = _planned(held, typed, context, batch, {})  # no windows: all parts hold all rows
+    full = _planned(held, typed, context, batch, {})
     if not windows:
-        return found
-    apart = _planned(held, typed, context, batch, windows).bytes
-    says = f"windows are held like full attention; the hybrid manager would take {apart:,} B"
-    return Reserved(found.tensors, found.token, (*found.says, says))
+        return full
+    hybrid = _planned(held, typed, context, batch, windows).bytes
+    says = f"windows are held like full attention; the hybrid manager would take {hybrid:,} B"
+    return Reserved(full.tensors, full.token, (*full.says, says))
 
 
 def _planned(

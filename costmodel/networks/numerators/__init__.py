@@ -25,7 +25,7 @@ from costmodel.networks.numerators.figures import (
 )
 
 Counted = dict[str, Fraction]
-"""Term -> the operations for one token."""
+"""Term (a key of `TERMS`) -> the operations of a training step for one token."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,9 @@ def palm(f: Figures) -> Counted:
 
 def megatron(f: Figures) -> Counted:
     """Megatron's operations for one token by term, six for each product (forward and backward):
-    products with weights but the router's, half of all pairs in every attention, 4 V^2 n products
-    of a Gated DeltaNet; Mamba-2 as if its inner width were twice the model's. Unanswered for other
-    recurrent states."""
+    with weights but the router's; of pairs with half of all tokens in every attention; 4 V^2 n of a
+    Gated DeltaNet. Mamba-2 counts as if its inner width were twice the model's. Unanswered for
+    other recurrent states."""
     found = dict.fromkeys(TERMS, Fraction())
     for p in f.parts:
         found[JOINING] += Fraction(6 * p.pair * p.layers * f.tokens, 2)
@@ -234,9 +234,9 @@ def _delta_widths(p: Part) -> tuple[int, int, int]:
 
 
 def maxtext(f: Figures) -> Counted:
-    """MaxText's operations for one token by term, six for each product: products with weights but
-    those of an output gate of attention; half of the pairs, within windows for Gemma 2 and 3 and
-    gpt-oss; 4 K V n products of a Gated DeltaNet. Unanswered for other recurrent states."""
+    """MaxText's operations for one token by term, six for each product: with weights but those of
+    attention's output gate; of pairs with half of all tokens, for Gemma 2 and 3 and gpt-oss with
+    half of the window; 4 K V n of a Gated DeltaNet. Unanswered for other recurrent states."""
     found = dict.fromkeys(TERMS, Fraction())
     windowed = f.network.described.model_type in ("gemma2", "gemma3_text", "gpt_oss")
     for p in f.parts:
@@ -265,9 +265,9 @@ VERL = (
 
 
 def verl(f: Figures) -> Counted:
-    """verl's operations for one token by term, six for each product: products with weights, an
-    embedding and a head even where they are tied, and half of the pairs, within windows for Gemma 3
-    and gpt-oss. Unanswered for types of model that verl counts as 0."""
+    """verl's operations for one token by term, six for each product: with weights, an embedding and
+    a head even where they are tied; of pairs with half of all tokens, for Gemma 3 and gpt-oss with
+    half of the window. Unanswered for types of model that verl counts as 0."""
     kind = f.network.described.model_type
     if kind not in VERL:
         raise Unanswered(

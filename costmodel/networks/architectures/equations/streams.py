@@ -40,7 +40,7 @@ def active_one(m: Mixer, S: Poly) -> Poly:
 
 @noting
 def active() -> Mixer:
-    """Make the part active stream, as a mixer: the stream A of X (l, S, d), as rows y (l, d)."""
+    """Make the part "active stream", a mixer: the stream A of X (l, S, d), as rows y (l, d)."""
     m = _made("active-stream", "Active stream")
     (l, d), S = m.sizes("l d"), several(m)
     X, y, A = m.input("X", l, S, d), m.output("y", l, d), active_one(m, S)
@@ -52,7 +52,7 @@ def active() -> Mixer:
 
 @noting
 def modalities() -> Mixer:
-    """Make the part modalities, as a mixer of rows x (l, d) of the active stream to y (l, S) =
+    """Make the part "modalities", a mixer of rows x (l, d) of the active stream to y (l, S) =
     tanh((norm(x) / d) W_M): the S numbers of a token that say how streams are mixed."""
     m = _made("modalities", "Modalities")
     (l, d), S = m.sizes("l d"), several(m)
@@ -69,7 +69,7 @@ def modalities() -> Mixer:
 
 @noting
 def predicted() -> Mixer:
-    """Make the part predicted streams, as a mixer of streams X (l, S, d) and modalities M (l, S) to
+    """Make the part "predicted streams", a mixer of streams X (l, S, d) and modalities M (l, S) to
     y (l, S, d): X plus its streams mixed by S^2 coefficients, a linear map of M."""
     m = _made("predicted-streams", "Predicted streams")
     (l, d), S = m.sizes("l d"), several(m)
@@ -85,9 +85,9 @@ def predicted() -> Mixer:
 
 @noting
 def corrected() -> Mixer:
-    """Make the part corrected streams, as a mixer of predicted streams X (l, S, d), rows z (l, d)
-    and modalities M (l, S) to y (l, S, d): X plus what z adds to the stream A, times 1 plus a
-    linear map of M."""
+    """Make the part "corrected streams", a mixer of predicted streams X (l, S, d), rows z (l, d)
+    and modalities M (l, S) to y (l, S, d): X + (z - X_A)(1 + a linear map of M), X_A the active
+    stream."""
     m = _made("corrected-streams", "Corrected streams")
     (l, d), S = m.sizes("l d"), several(m)
     X, z, M = m.input("X", l, S, d), m.input("z", l, d), m.input("M", l, S)
@@ -103,8 +103,8 @@ def corrected() -> Mixer:
 
 @noting
 def added() -> Mixer:
-    """Make the part sum with all streams but the first, as a mixer of streams X (l, S, d) and rows
-    z (l, d) to y (l, S, d)."""
+    """Make the part that adds rows z (l, d) to each of the streams X (l, S, d) but the first, a
+    mixer of X and z to y (l, S, d)."""
     m = _made("added-to-streams", "Sum with all streams but the first")
     (l, d), S = m.sizes("l d"), several(m)
     X, z, y = m.input("X", l, S, d), m.input("z", l, d), m.output("y", l, S, d)
@@ -117,7 +117,7 @@ def added() -> Mixer:
 
 @noting
 def low_rank() -> Mixer:
-    """Make the part LAuReL (a residual of low rank), as a mixer of rows x (l, d) to y (l, d) =
+    """Make the part "LAuReL" (a residual of low rank), a mixer of rows x (l, d) to y (l, d) =
     x + norm(x W_left W_right), with r channels between the two maps."""
     m = Mixer(
         "laurel", title="Residual of low rank", group="part of a network",
