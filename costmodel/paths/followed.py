@@ -166,8 +166,8 @@ class Graph:
 
     @cached_property
     def node_numbers(self) -> Mapping[Array, range]:
-        """Array without a token axis -> the numbers of its nodes (groups of entries), which begin
-        behind the numbers of the rows; the last array first."""
+        """Array without a token axis -> the numbers of its nodes, groups of entries told apart by
+        its `axes`: from `length` on, behind the rows 0 .. length - 1; the last equation first."""
         found, free = dict[Array, range](), self.length
         for array, place in self.rows.places.items():
             if place is None:

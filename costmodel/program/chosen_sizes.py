@@ -269,8 +269,8 @@ def no_size(letter: str, sizes: Iterable[str]) -> str:
 
 
 def refuse_in_braces(given: Iterable[str], mixers: Sequence[Mixer]) -> None:
-    """Raise SizeError for a letter that some mixers have in braces, or networks in their
-    configurations, and that no other mixer has."""
+    """Raise SizeError for a letter of `given` (sizes set by a user) that all mixers with the letter
+    have fixed: in braces, such as attention{n=8}, or, a network, in its configuration."""
     for letter in given:
         having = [m for m in dict.fromkeys(mixers) if letter in {*m.letters, *m.given}]
         if having and all(letter in m.given for m in having):

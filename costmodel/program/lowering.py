@@ -635,9 +635,9 @@ class _Pads:
         return self.known[of, window]
 
     def _made(self, of: Array, window: Window, step: str) -> Array:
-        """A new padded copy of an array, named by `step`, with the positions of the window (axis,
-        first, last). Its equations join `waiting`: one for the entries of the array, one for the
-        zeros before them and one for the zeros behind them."""
+        """A new padded copy of an array, named by `step` (x.pad), with the positions first..last of
+        the window (axis, first, last). Three equations join `waiting`: of the array's entries, of
+        the zeros before them and of the zeros behind them, which may be none."""
         axis, first, last = window
         shape = (*of.shape[:axis], last - first + 1, *of.shape[axis + 1 :])
         made = derived(of, "padding", step, shape=shape)

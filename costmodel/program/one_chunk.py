@@ -62,18 +62,18 @@ class _From:
 
     def in_range(self, over: Iterable[Index], parts: Iterable[object]) -> bool:
         """Whether the parts (nodes, positions), within the ranges of the indices `over`, are proven
-        the same for all values of the size; parts over an empty range always are. A bound that
+        the same for all sizes from `least` on; parts over an empty range always are. A bound that
         names the size gives False, but for an upper bound that another, a number, never exceeds."""
         at = self
         for index in over:
-            lows, highs = ([at.value(b) for b in ends] for ends in (index.lower, index.upper))
-            ends = [n for b in highs if isinstance(n := b.constant(), int)]
-            highs = [b for b in highs if not any(at.at_least(b, n) for n in ends)]
+            lows, highs = ([at.value(b) for b in bounds] for bounds in (index.lower, index.upper))
+            fixed = [n for b in highs if isinstance(n := b.constant(), int)]
+            highs = [b for b in highs if not any(at.at_least(b, n) for n in fixed)]
             if any(self.letter in b.letters for b in (*lows, *highs)):
                 return False
             numbers = [b.constant() for b in lows]
-            if ends and None not in numbers:
-                low, high = max(n for n in numbers if n is not None), min(ends)
+            if fixed and None not in numbers:
+                low, high = max(n for n in numbers if n is not None), min(fixed)
                 if low > high:
                     return True
                 if low == high and len(highs) == 0:
@@ -81,7 +81,7 @@ class _From:
         return all(map(at.same, parts))
 
     def at_least(self, bound: Poly, number: int) -> bool:
-        """Whether a bound such as C + 1 is at least a number for all values of the size."""
+        """Whether a bound such as C + 1 is at least a number for all sizes from `least` on."""
         slope = bound.coefficient(self.letter).constant()
         rest = (bound - Poly.atom(self.letter) * (slope or 0)).constant()
         return (
@@ -90,7 +90,7 @@ class _From:
         )  # fmt: skip
 
     def same(self, part: object) -> bool:
-        """Whether a node or a position is proven the same for all values of the size."""
+        """Whether a node or a position is proven the same for all sizes from `least` on."""
         match part:
             case Reduce():
                 return all(self.in_range(one.over, (one.body,)) for one in part.parts)

@@ -231,12 +231,12 @@ class Overrun:
 
 @cache
 def overruns(system: System) -> tuple[Overrun, ...]:
-    """The reads of one new token that lie outside an array that depends on no input, at some t: a
-    table of l positions has no row l + 1.
+    """The reads by which a new token t may leave an array that depends on no input, as weights do:
+    x[t] + P[t] reads past the end of a table P (l, d) if t > l. Each is listed once.
 
     Raises:
-        Unanswered: a form without one-token inference.
-        Unsupported: the points of one token are not derived.
+        Unanswered: a form without one-token inference, such as attention in both directions.
+        Unsupported: the points (values of indices) that a token executes are not derived.
     """
     found: dict[Overrun, None] = {}
     for part in iteration_domains(system, "inference"):

@@ -102,9 +102,9 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
 
     1. the equation of equal name, if both read matching arrays;
     2. an equation whose name differs in its index or in capitals (K, K_p, k), if both read matching
-       arrays and have operations of the same classes;
-    3. the equation of equal name, if both read an array in common or the mixers are variants of
-       one mixer;
+       arrays and have operations of the same classes (mul, add, exp);
+    3. the equation of equal name, if both read an array in common (matching or of equal name) or
+       the mixers are variants of one mixer;
     4. an equation of any name, if both read matching arrays and have equally many operations.
     """
     left, right = ByName(one), ByName(two)
@@ -125,22 +125,22 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
         return right.made_for.get((of, made.how, made.step), "")
 
     def match(name: str) -> str:
-        """The equation of the second mixer, of those not yet taken (`free`), that is compared with
-        the equation `name` of the first; "" if none. Tried in turn: its known counterpart; the same
-        name and reads; a similar name, equal reads and classes of operations; the same name and a
-        common read; equal reads and operations."""
-        if (found := counterpart(name)) in free:
-            return found
-        read = {counterpart(n) for n in left.reads[name]}
-        alike = [n for n in free if n not in one.counts and right.reads[n] == read]
+        """The partner of the equation `name` of the first mixer, among the equations of the second
+        without a partner so far (`free`): the `counterpart` of its array, else the first equation
+        by the rules of `aligned`, in order; "" if none. Rules 2 and 4 pass over a name that the
+        first mixer has too: rules 1 and 3 are for equal names."""
+        if (known := counterpart(name)) in free:
+            return known
+        wanted = {counterpart(n) for n in left.reads[name]}
+        alike = [n for n in free if n not in one.counts and right.reads[n] == wanted]
         stems = [n for n in alike if stem(n) == stem(name)]
-        same = left.operations(name)
+        work = left.operations(name)
         ways = (
-            [name] if name in free and right.reads[name] == read else [],
-            [n for n in stems if right.operations(n).keys() == same.keys()],
-            [name] if name in free and (variants or right.reads[name] & (read | left.reads[name]))
+            [name] if name in free and right.reads[name] == wanted else [],
+            [n for n in stems if right.operations(n).keys() == work.keys()],
+            [name] if name in free and (variants or right.reads[name] & (wanted | left.reads[name]))
             else [],
-            [n for n in alike if right.operations(n) == same],
+            [n for n in alike if right.operations(n) == work],
         )  # fmt: skip
         return next((found for way in ways for found in way), "")
 

@@ -94,9 +94,9 @@ def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> R
 
 
 def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
-    """Compare the gross energies (with the idle device's) of every two candidates by Student's t
-    interval of the ratio, and return the rows; [] if energy was not measured. A pair is refused if
-    one of its energies has a common error of 100 % or more."""
+    """Compare the gross energies (idle power included, J per call) of every two candidates a, b by
+    the interval of the ratio b/a (`PairedEnergy.ratio`), and return the rows; [] without energies.
+    A pair is refused if all samples of one may share an error of 100 % or more."""
     if isinstance(found, Unavailable):
         return []
     rows = []

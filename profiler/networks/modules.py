@@ -224,7 +224,7 @@ def residual(p: Any, x: Tensor, other: Tensor, scaled: str, gated: bool) -> Tens
 
 
 def ffn(p: Any, x: Tensor, other: None, activation: str, bias: bool, squared: bool) -> Tensor:
-    """Two maps with an activation between them, or with its square."""
+    """Two linear maps of rows x (b, s, d), with the activation or its square between them."""
     mapped = linear(p, x, "W_1", "b_1")
     hidden = xielu(p, mapped) if activation == "xielu" else ACTIVATIONS[activation](mapped)
     return linear(p, hidden * hidden if squared else hidden, "W_2", "b_2")
@@ -247,10 +247,10 @@ def gated_ffn(
     p: Any, x: Tensor, other: None, activation: str, bias: bool, sparse: bool, normed: bool,
     clamped: bool,
 ) -> Tensor:  # fmt: skip
-    """The activation of one map (the gate) times another map, mapped back. `sparse`: the gate is
-    what a row has above its mean plus some deviations, as in Gemma 3n; `normed`: the activation is
-    squared, and the product normed, as in BitNet; `clamped`: bounded gates, as in gpt-oss, and no
-    other option. `bias` is not used: `linear` adds the biases that `p` has."""
+    """The activation of the gate x W_gate times x W_up, mapped by W_down to (b, s, d). `sparse`: of
+    the gate what exceeds a row's mean by `QUANTILE` standard deviations, as in Gemma 3n; `normed`:
+    the activation squared, the product normed, as in BitNet; `clamped`: `bounded_gates`, as in
+    gpt-oss, whatever the other options. Biases are those that `p` has, whatever `bias`."""
     gate = linear(p, x, "W_gate", "b_gate")
     if clamped:
         hidden = bounded_gates(gate, linear(p, x, "W_up", "b_up"))

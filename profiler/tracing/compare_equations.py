@@ -711,9 +711,9 @@ def reduced_halves(poly: Poly) -> Poly:
 
 
 def first_powers(poly: Poly, half: Fn, whole: Poly) -> Poly:
-    """The polynomial rewritten, with equal values at all sizes, without powers of f = `half` =
-    floor(whole/2) above the first."""
-    # (2f - x)(2f - x + 1) = 0 gives 4f**2 = (4x - 2)f - x(x - 1) for x = whole
+    """The polynomial rewritten, with equal values at all sizes, so that the atom `half`, which is
+    floor(whole/2), occurs in the first power only."""
+    # x = whole is 2f or 2f + 1: (2f - x)(2f - x + 1) = 0, so 4f**2 = (4x - 2)f - x(x - 1)
     square = (Poly.atom(half) * (whole * 4 - 2) - whole * (whole - 1)) * Fraction(1, 4)
     while high := [m for m in poly.terms if dict(m).get(half, 0) > 1]:
         for monomial in high:

@@ -142,10 +142,10 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def called(self, kind: OperationKind, args: Any, kwargs: Any) -> Any:
-        """Run an operation that is not a view, and return its result: made from the layouts of an
-        earlier call with equal arguments if possible, else by running it. The call is recorded in
-        `counted` unless it is free (it moves entries or makes no tensor), or the caller counts it
-        (`silent`)."""
+        """Run an operation that is not a view, or make its result from the layouts of an earlier
+        call with equal arguments (tensors of equal layouts), and return the result. Append the call
+        to `counted` unless it is free (it moves entries or makes no tensor) or the caller counts it
+        (`silent`). A cost that follows from values of tensors (`by_values`) is found anew."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.met.get(key)
         if made is not None and made.again is not None:
@@ -160,9 +160,9 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def make_known(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> KnownCall:
-        """Make the record of a first call, with the facts that hold for all calls with equal
-        arguments: how to make its results without running it, and its cost (no operations if it
-        only moves entries)."""
+        """Make the record of a call, with the facts that hold for all calls with equal arguments
+        (tensors of equal layouts): how to make its results without running it, if possible, and its
+        cost (no operations if it only moves entries)."""
         again = remake_results(kind, args, kwargs, result)
         if kind.free:
             return KnownCall(kind, again, Cost(NOTHING))
