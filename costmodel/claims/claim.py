@@ -266,7 +266,7 @@ class Claim(ABC):
         """What the claim does not state and other interpretations may choose, such as another form,
         option, phase or convention. Nothing for a kind of claim that no other way of counting can
         make true (`counted` is False) and for a quantity that is no figure of mixers."""
-        asked = CLAIMED.get(self.quantity) if self.counted else None
+        asked = CLAIMED.get(self.quantity) if self.counted else None  # its figure
         if asked is None:
             return LeftOpen(conventions=False)
         one = self.one_sided and not self.model  # a claim about one mixer, not two or a network
@@ -275,7 +275,7 @@ class Claim(ABC):
         named = [] if self.model else [mixer_of(name) for _, name in self.subjects if name]
         parts = parts_of(self.subjects, self.given) if self.model else []
         forms = [f for m in (*named, *options.values(), *parts) for f in m.forms.values()]
-        own = self.form or (mixer.default_form if mixer else "")
+        own = self.form or (mixer.default_form if mixer else "")  # the claim's form
         formed = mixer and one and "form" in asked.varies  # forms of the mixer differ in it
         # of one new token, a formula in l may mean t = l or t = l + 1
         in_length = bool(self.formulas) and "l" in self.letters and "t" not in self.letters

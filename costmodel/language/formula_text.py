@@ -289,8 +289,9 @@ class _Reader:
             yield "NAME", name, 0
 
     def tree(self, node: Any, bound: frozenset[str], level: int) -> Tree:
-        """The tree of a parser's node; `bound` are the indices of the sums around the node, `level`
-        counts the nested parentheses and calls, at most `DEEPEST`; else FormulaError."""
+        """The tree of a parser's node (a token, or a branch with a rule `data` and children);
+        `bound` are the indices of the sums around the node, `level` counts the nested parentheses
+        and calls, at most `DEEPEST`; else FormulaError."""
         if level > DEEPEST:
             raise FormulaError(f"'{self.text}' nests deeper than {DEEPEST} levels")
         if isinstance(node, str):

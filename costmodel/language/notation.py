@@ -152,8 +152,8 @@ class Notation:
         return conditions_latex(guards, self.names) if self.latex else conditions_words(guards)
 
     def reduction(self, kind: str, over: tuple[Index, ...], body: str) -> str:
-        """The text of a sum or a maximum (`kind`) over indices, `sum(j = 1..i) x[j]`; `body`, such
-        as x[j], is printed already. In LaTeX each index has a sign of its own."""
+        """The text of a sum or a maximum (`kind`) over indices, in LaTeX with a sign for each
+        index; the summand `body` is printed already: `sum(j = 1..i) x[j]` for the body x[j]."""
         if not self.latex:
             return f"{kind}({', '.join(map(self.range, over))}) {body}"
         signs = {"sum": r"\sum", "max": r"\max"}

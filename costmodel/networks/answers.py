@@ -322,7 +322,7 @@ class PartAnswers(Answers):
             nothing = Counts({}, Counts({}, peer=peer), peer)
             # a part that does not run counts 0 operations, so that tables show a line for it
             return Share(use.name, nothing) if question is counted else None
-        if self.made is not None:
+        if self.made is not None:  # a sum of gradients between parts, or why it has no count
             if isinstance(self.made, Missing):
                 raise Unanswered(self.made.reason)
             return Share(use.name, self.made) if question is counted else None
