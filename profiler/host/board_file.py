@@ -127,12 +127,13 @@ def chained_additions(place: torch.device, timing: Callable[..., Measured]) -> M
 def cache_held(place: torch.device, timing: Callable[..., Measured]) -> Figure | Unavailable:
     """The bytes of the last cache that a CPU's programs have for themselves: the largest of five
     matrices, from a sixteenth of the cache's size to all of it, that a product of one row reads at
-    half or more of the fastest rate, each by its median sample."""
+    half or more of the fastest rate, each by its median sample. Unavailable if the cache's size is
+    unknown, or a product cannot be timed by the meter `timing`."""
     try:
         size, source = cache_bytes(place)
     except CacheError as error:
         return Unavailable(str(error))
-    rates: dict[int, float] = {}
+    rates: dict[int, float] = {}  # bytes of a matrix -> entries read per second
     for share in (16, 8, 4, 2, 1):
         side = int((size / share / 4) ** 0.5)
         matrix, row = torch.ones(side, side), torch.ones(side)
@@ -152,7 +153,8 @@ def measured(
     measured). A figure is a number of a board's file; `costmodel.prediction.boards.UNITS` says unit
     and meaning: `kernel_time` in seconds, `memory_bandwidth` in bytes per second, ... The meter
     `timing`, a `Within`, gives the fastest sample of a call; of several calls for one figure, such
-    as `copy`, `read` and `write`, the highest rate is the figure."""
+    as `copy`, `read` and `write`, the highest rate is the figure. A rate on one thread (the other
+    processors were busy) is multiplied by the number of threads for figures of `OF_THREADS`."""
     figures, missing = [], {}
     chain = chained_additions(place, timing)
     if isinstance(chain, Unavailable):
@@ -172,6 +174,7 @@ def measured(
         **moving(place, timing),
         **ordinary(place, {dtype: DTYPES[dtype] for dtype in TYPES}, timing),
     }
+    # figure -> (name of a rate, the rate) of each call tried for it
     timed: dict[str, list[tuple[str, Measured]]] = {
         figure: [(name, rates[name]) for name in names]
         for figure, names in {
@@ -216,7 +219,7 @@ def _labels(reading: Reading) -> list[str]:
 def from_system(place: torch.device, host: Host) -> tuple[str, list[Figure]]:
     """(name of a device, figures that torch or the operating system states: multiprocessors, bytes
     of memory and cache, clock in Hz); unknown figures are left out."""
-    found: dict[str, tuple[float | None, str]] = {}
+    found: dict[str, tuple[float | None, str]] = {}  # figure -> (value, source)
     if place.type == "cuda":
         about: Any = torch.cuda.get_device_properties(place)
         name, source = about.name, "torch.cuda.get_device_properties"

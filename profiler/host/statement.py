@@ -3,8 +3,9 @@
 It answers the checklists of conferences (NeurIPS: experiments' compute resources and statistical
 significance; ACL: computing infrastructure, runtime or energy): device, memory, time, energy,
 software, number of runs, error bars and their computation. A sentence is printed if the records
-have all of its facts; missing facts are listed at the end, with their reasons. A *group* holds the
-records of one machine with one set of software, and their common facts (`machine_groups`).
+have all of its facts (else "" is yielded in its place); missing facts are listed at the end, with
+their reasons. A *group* holds the records of one machine with one set of software, and their common
+facts (`machine_groups`).
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def document(records: Sequence[Measurement]) -> Document:
 
 
 def paragraphs(records: Sequence[Measurement]) -> list[Paragraph]:
-    """The paragraphs on compute of a paper: one per machine, and one on what records never state.
-    Raises ValueError: there are no records."""
+    """The paragraphs on compute of a paper: one per group (a machine with one set of software), and
+    one on what records never state. Raises ValueError: there are no records."""
     if not records:
         raise ValueError("expected one record or more, got none")
     found = machine_groups(records)
@@ -68,12 +69,14 @@ def said(words: str, fact: Any) -> str:
 
 
 def machine(group: Group) -> Iterator[str]:
-    """Yield sentences on board, processor, memory, and the facts that vary from run to run."""
+    """Yield sentences on board, processor, memory, and the facts that vary from run to run (their
+    values before anything ran, where they differ from those afterwards)."""
     threads = group.fact("threads")
     number = "an unknown number of threads" if threads is None else plural(threads, "thread")
     host = f"{group.fact('cpu') or 'a processor whose name is not recorded'} ({host_facts(group)})"
     where = f"{board(group)}; host" if group.on_gpu else f"a CPU with {number}"
     yield f"Measurements ran on {where}: {host}."
+    # name of a fact -> the fact in words
     last, first = (state(group, when) for when in ("state", "state_before"))
     yield said("When the records were written: {}.", comma_list(last.values()))
     changed = comma_list(text for name, text in first.items() if text != last[name])
@@ -135,8 +138,8 @@ def state(group: Group, when: str) -> dict[str, str]:
 
 
 def runs(group: Group) -> Iterator[str]:
-    """Yield sentences on the numbers of records, implementations and mixers, on dates, sizes, seeds
-    and failures."""
+    """Yield sentences on the numbers of records, implementations and mixers, on dates, sizes,
+    types, phases, seeds, failures, and how many runs torch.compile compiled."""
     records = group.records
     first, last = (end(r.created for r in records) for end in (min, max))
     implementations = plural(len({(r.mixer, r.implementation) for r in records}), "implementation")
@@ -191,8 +194,9 @@ def latencies(group: Group) -> list[Reading]:
 
 
 def times(group: Group) -> Iterator[str]:
-    """Yield sentences on times of compiling and of calls, times of one sample, estimates of a busy
-    machine, and why sampling stopped."""
+    """Yield sentences on times of compiling and of calls (medians of a quiet machine; undisturbed
+    times without an interval; estimates of a busy machine), why sampling stopped, and how long all
+    timed calls took."""
     yield said(
         "Compiling took {}, which is in no latency.", readings_words(quiet(group, "compile"))
     )
@@ -260,7 +264,7 @@ def readings_words(readings: Sequence[Reading]) -> str:
 
 def memory_and_energy(group: Group) -> Iterator[str]:
     """Yield sentences on the peak memory of calls, repeated runs of one call whose peaks differ,
-    and joules per call."""
+    and joules per call, gross and net of idle power."""
     peaks, joules = group.readings("peak_memory"), group.readings("energy")
     yield said("Peak memory of a call beyond weights and inputs: {}.", readings_words(peaks))
     loose = sum(r.details.get("agree") is False for r in peaks)
@@ -298,6 +302,7 @@ def bars(group: Group) -> Iterator[str]:
     (disturbances)."""
     timed = [r for name in LATENCIES for r in quiet(group, name)]
     joules = group.readings("energy")
+    # readings of one process, and readings with a value from each of several
     alone = [r for r in timed if processes_in(r) == 1]
     spanning = [r for r in (*timed, *joules) if processes_in(r) > 1]
     timed_bar, processes_bar = widest(alone, "its median"), widest(spanning, "its median")
@@ -390,7 +395,7 @@ def missing(group: Group) -> Iterator[str]:
     }
     needed = ["python", "torch", "package", *(["cuda", "cudnn", "triton"] * group.on_gpu)]
     recorded |= {f"the version of {PROGRAMS[name]}": group.fact(name) for name in needed}
-    unknown = [words for words, found in recorded.items() if not found]
+    unknown = [words for words, fact in recorded.items() if not fact]
     yield said("Not recorded: {}.", ", ".join(unknown))
 
 
