@@ -201,8 +201,9 @@ def product_at(
     side: int,
     timing: Callable[..., Measured],
 ) -> Measured:
-    """Measure the rate of the product of two random matrices of shape (side, side), in operations
-    per second, timed by the meter `timing`; Unavailable if the product fails."""
+    """Measure the rate of the product of two random matrices of shape (side, side) and type `kind`
+    (named `dtype`), in operations per second, timed by the meter `timing`; Unavailable if the
+    product fails, or has no time."""
     try:
         chance = torch.Generator(device=place).manual_seed(side)
         a, b = (random_matrix(side, place, kind, chance) for _ in range(2))
@@ -283,8 +284,9 @@ def elementwise_ceiling(
     """Measure the highest rate of one elementwise operation over all sizes and variants, in
     operations per second.
 
-    Details: `entries`, `how` (the variant); `tried`, variant and entries -> operations per second;
-    `not_tried`, variant -> the reason. Unavailable if every rate failed or was disturbed.
+    Details: `entries`, `how` (the variant: torch's own kernel or, on a GPU, one that keeps entries
+    in registers) of the highest rate; `tried`, variant and entries -> operations per second;
+    `not_tried`, variant -> why a size of it failed. Unavailable if all failed or were disturbed.
 
     Args:
         held: bytes of the caches, of which all arrays take at most half.
@@ -371,6 +373,7 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
     except (RuntimeError, MemoryError) as error:
         why = why_failed(error, f"for two buffers of {size:,} B", place)
         return dict.fromkeys(names, Unavailable(why))
+    # name -> (call, how often it moves the bytes of the buffer)
     calls: Mapping[str, tuple[Callable[[], Any], int]] = {
         COPY: (lambda: target.copy_(numbers), 2),
         READ: (lambda: numbers.sum(), 1),

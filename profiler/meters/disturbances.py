@@ -152,8 +152,9 @@ class NvmlWatch:
         return prepare
 
     def after(self) -> BlockObservation:
-        """The observation of the board since `before()` (clock, slowdowns, power cap, other users);
-        the clock is read first, before the board can rest."""
+        """The observation of the board since `before()` (clock, slowdowns, power cap, other users):
+        events that act now, and counters that have moved since. The clock is read first, before the
+        board can rest."""
         clock, now = self.clock(), self.fields()
         events = self.told("event_reasons", self.board.clock_events) or []
         # a counter that was not readable before counts as unmoved
@@ -235,7 +236,7 @@ class CpuWatch:
         """The observation of this process since `before()`: the current clock and load, and the
         differences of the counters (context switches, page faults, threads' waiting and processor
         time)."""
-        by_thread = self._times_used(1)
+        by_thread = self._times_used(1)  # thread -> ns that it ran, and waited, since `before()`
         used = by_thread.values()
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)

@@ -365,16 +365,17 @@ def region_seconds(setting: Instruments) -> float:
 def take_blocks(
     setting: Instruments, work: Call, prepare: Call, size: int, *, patient: bool
 ) -> Sampled | None:
-    """Time blocks of regions of `size` calls until a stopping rule holds; None if the warm-up was
-    too short, as the first sample is much longer than the median. Unless `patient`, such a sample
-    is kept and labelled. `prepare` runs before every region, untimed."""
+    """Time blocks of regions of `size` calls of `work` until a stopping rule holds, and return the
+    samples. None, if `patient`, where the warm-up was too short: the first sample is much longer
+    than the median; else such a sample is kept and labelled. `prepare` runs before every region,
+    untimed."""
     limits, timer = setting.limits, setting.timer
     log = DisturbanceLog(setting.watch, limits.slow_clock)
     found = Sampled(log, size, min(least_number(), limits.min_blocks))
     region = work if size == 1 else calls_as_one(work, size)
     began = timer.now_s()
-    in_a_row = 0
-    looked = False
+    in_a_row = 0  # blocks under heat, the last ones
+    looked = False  # whether the first sample was compared with the median
 
     def spent_s() -> float:
         return timer.now_s() - began

@@ -251,8 +251,9 @@ def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
 def window_details(
     trials: Sequence[Trial], found: Trials, load: Load, limits: EnergyLimits
 ) -> dict[str, Any]:
-    """Details on the windows of load: their length in seconds, calls in them, temperatures, and the
-    trials that were discarded and repeated."""
+    """Details on the windows of load, as JSON values whose names end with the unit: length and
+    calls of a window, edges and reading of the sensor, temperature in each trial, seconds of
+    cooling, and the trials that were discarded and repeated."""
     stretches = [trial.window.stretch for trial in trials]
     return {
         "calls": sum(trial.window.calls for trial in trials),

@@ -303,8 +303,9 @@ def by_counter(poller: Poller, first: int, last: int) -> Stretch:
 
 
 def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimits) -> Stretch:
-    """Mean power between two moments by the power reading, and its spread over those of
-    `limits.parts` parts that have a reading; SensorError if there is no reading or 0 W."""
+    """Make the stretch between two moments by the power reading alone: the mean power, and its
+    spread and stray over those of `limits.parts` equal parts that have a reading; bursts are of
+    single readings. SensorError if there is no reading or 0 W."""
     power_W = mean_power(poller.powers, start_ns, end_ns)
     if not power_W:
         shown = "no reading" if power_W is None else "0 W"

@@ -117,7 +117,8 @@ class Allocation:
 
 def joined(events: Iterable[AllocatorEvent], seen: Iterable[TensorSeen]) -> list[Allocation]:
     """The list of allocations in order of time, each with the tensors seen at its address during
-    its live range; releases and tensors at other addresses are left out."""
+    its live range, and the time of its release, if any (an event of negative bytes); releases and
+    tensors at other addresses are left out."""
     moments: list[AllocatorEvent | TensorSeen] = [*events, *seen]
     alive: dict[Address, Allocation] = {}
     found: list[Allocation] = []
@@ -173,8 +174,9 @@ class WatchedRun:
 
 
 def watched(call: Callable[[], Any], device: str = "cpu") -> WatchedRun:
-    """Run a call under torch's profiler, and return its allocations and releases on the device
-    ("cpu", "cuda"), reads and result; NotTold if the profiler records no allocations on the CPU."""
+    """Run a call under torch's profiler, and return its result, the events of allocation and
+    release on the device ("cpu", "cuda"), and the allocations with the tensors read in them;
+    NotTold if the profiler records no allocations on the CPU."""
     if device == "cpu":
         require_cpu_accounting()
     gc.collect()
@@ -239,7 +241,7 @@ def is_operation(name: str) -> bool:
 
 def tensors_read(event: Any, device: str) -> Iterator[TensorSeen]:
     """Yield the input tensors of an operation (an event of torch's profiler) that lie on the
-    device."""
+    device; an axis of stride 0, whose entries are one, has the extent 1."""
     for given in event.extra_fields.inputs:
         for one in given if isinstance(given, list) else (given,):
             address = getattr(one, "storage_data_ptr", None)

@@ -44,7 +44,8 @@ Named = Mapping[str, Tensor]
 def most_alive(
     call: Callable[[], Any], device: str, named: Callable[[Any], Named] = lambda _: {}
 ) -> LiveTensors:
-    """List the tensors that a call has allocated and that are alive at the peak of its memory.
+    """List the tensors that a call has allocated and that are alive at the peak of its memory, with
+    the total and other bytes (`LiveTensors`).
 
     Args:
         named: the call's result -> the tensors with a known role after the call.
@@ -53,6 +54,7 @@ def most_alive(
     most, alive, released = run.at_most()
     names = known_names(run, named(run.result))
     known = {address_of(t) for t in tree_leaves(run.result) if isinstance(t, Tensor)} | {*names}
+    # bytes alive after the call at other places than the result and the named tensors
     left = sum(one.bytes for place, one in run.at_the_end().items() if place not in known)
     rows = [
         described(one, names.get(one.made.address, "") if one.released is None else "")
@@ -149,7 +151,8 @@ def kept(
 
 def saved_tensor(made: Allocation | None, tensors: Sequence[Tensor], name: str) -> LiveTensor:
     """Describe a storage that autograd saved as an entry of the list, from the saved views of it
-    (`tensors`); `made` is None if the storage existed before the call."""
+    (`tensors`), all its bytes; if the views have fewer, the cause "part" says so. `made` is the
+    storage's allocation, None if the storage existed before the call."""
     address, size = address_of(tensors[0]), tensors[0].untyped_storage().nbytes()
     views = {(t.storage_offset(), t.shape, t.stride()): seen_now(address, t) for t in tensors}
     found = made or Allocation(AllocatorEvent(0, address, size, THERE_BEFORE))

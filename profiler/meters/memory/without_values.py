@@ -41,7 +41,8 @@ class LiveStorages(DispatchMode):
         self.known: dict[int, ref[Any]] = {}
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and note what it reads and makes."""
+        """Run an operation, note the tensors that it reads and the storages that it makes, and
+        return its result."""
         read = tensors_in([*args, *kwargs.values()])
         for tensor in read:
             storage, place = tensor.untyped_storage(), tensor.untyped_storage()._cdata
@@ -59,7 +60,8 @@ class LiveStorages(DispatchMode):
         return self.time
 
     def _made(self, tensor: Tensor, name: str, node: str) -> None:
-        """Note the storage of a result, unless it was there before or has no bytes."""
+        """Note the storage of a result, made by the operation `name` inside the autograd node
+        `node` ("" outside), unless it was there before or has no bytes."""
         storage = tensor.untyped_storage()
         place, size = storage._cdata, storage.nbytes()
         if place in self.known or not size:
