@@ -83,7 +83,7 @@ def test_large_numbers_stay_exact() -> None:
         ({"l": "4"}, "size l must be a positive integer, got '4'"),
         ({"l": 0}, "size l must lie in 1..2\\*\\*40, got 0"),
         ({"h": 2}, "size h is d/n: give d and n, not h = 2"),
-        ({"l": [1, 2], "b": [1, 2, 3]}, "shapes that do not fit together: "),
+        ({"l": [1, 2], "b": [1, 2, 3]}, "shapes that do not broadcast: "),
         ({"l": []}, "the array of size l is empty"),
         ({"l": np.array([4.5, 2])}, "size l must be a positive integer, got 4.5"),
         ({"l": np.array([2, -4])}, r"size l must lie in 1..2\*\*40, got -4"),

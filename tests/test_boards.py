@@ -177,7 +177,7 @@ def test_an_unknown_board_is_named_with_the_nearest() -> None:
         (OWN + "matrix = { fp4 = 3e12 }", "expected a dtype of .*; got 'fp4'"),
         (
             OWN + OWN.replace('name = "Mine"', ""),
-            "the figure 'memory_bandwidth' stands there twice",
+            "the figure 'memory_bandwidth' is given twice",
         ),
         ("kind = 'tpu'\nfigures = []", "expected kind = one of gpu, cpu; got 'tpu'"),
         ("name = ", "Invalid value"),

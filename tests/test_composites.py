@@ -549,7 +549,7 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "an expression as the operand": (
         lambda m, f: rms_norm(of(m, f, "x") * 2, over=f.indices["b"]),
-        "rms_norm takes an entry of an array, got an expression: define its operand first",
+        "rms_norm takes an entry of an array, got an expression: define the operand as",
     ),
     "a left side without the axis": (
         lambda m, f: l2_norm(
@@ -559,8 +559,8 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "a length that differs from row to row": (
         over_rows_seen,
-        "layer_norm runs over j, whose length is no size of the mixer: give it one range with "
-        "bounds in sizes alone",
+        "layer_norm runs over j, whose length is no size of the mixer: give j one range between "
+        "sizes",
     ),
     "a negative constant": (
         lambda m, f: layer_norm(of(m, f, "x"), over=f.indices["b"], eps=-1e-5),

@@ -242,9 +242,7 @@ def test_a_measured_time_is_no_order(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "paper.csv"
     path.write_text("model,Time\nSelf-attention,12.3 ms\nLSTM,n/a\n", encoding="utf-8")
     (claim,) = checked(path, capsys)["claims"]
-    assert (
-        claim["verdict"] == "not-checkable" and "the cell holds a measured number" in claim["note"]
-    )
+    assert claim["verdict"] == "not-checkable" and "measured number" in claim["note"]
 
 
 @pytest.mark.parametrize("sizes", [["--l", "5"], ["--symbolic"]])

@@ -220,7 +220,7 @@ def _ragged(f: Form, A: Any, B: Any) -> None:
     [
         (_short, "scan runs from 1 to a size, and v has another range"),
         (_longer, "S: the left side of a scan over w needs one other index with the range of w"),
-        (_no_entry, "define it as an array first"),
+        (_no_entry, "define the operand as an array first"),
         (_wider, "scan adds x, which does not name the index w"),
         (_ragged, "S: the range of column c names the row i, but all rows of a scan have the same"),
     ],

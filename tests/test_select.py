@@ -676,7 +676,7 @@ WRITTEN: list[tuple[Write, str]] = [
         inside_an_expression,
         "P: argmax must be the whole right side: define its result as an array first",
     ),
-    (of_an_expression, "argmax takes an array entry: define its operand as an array first"),
+    (of_an_expression, "argmax takes an array entry: define the operand as an array first"),
     (
         as_an_index,
         "as-an-index has an expression of entries as an index: define the expression as an array "
@@ -709,7 +709,7 @@ WRITTEN: list[tuple[Write, str]] = [
     ),
     (
         over_another_index,
-        "argmax runs over j, which its entry does not name: choose an index of the entry",
+        "argmax runs over j, which the entry does not name: choose an index of the entry",
     ),
     (
         without_a_number,

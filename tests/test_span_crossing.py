@@ -177,7 +177,7 @@ def test_a_depth_of_too_many_levels_is_refused(monkeypatch: pytest.MonkeyPatch) 
     levels = [Level(l + d * k, frozenset({w - k * l})) for k in range(2, 13)]
     monkeypatch.setattr(piecewise_max, "MOST_LEVELS", 10)
     assert {*pruned(frozenset(), levels[1:])} == {*levels[1:]}
-    with pytest.raises(Unsupported, match=r"the depth has more than 10 cases: ask at given sizes"):
+    with pytest.raises(Unsupported, match=r"more than 10 cases: give each size a value"):
         pruned(frozenset(), levels)
 
 

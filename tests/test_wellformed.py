@@ -157,7 +157,7 @@ def read_by_what_nobody_reads(m: Any, f: Any, x: Any, y: Any) -> None:
     y[i, a] = x[i, a]
 
 
-NEEDLESS = "z is defined, but the output does not depend on it: remove it or read it"
+NEEDLESS = "z is defined, but the output does not depend on it: remove or read z"
 
 
 @pytest.mark.parametrize("write", [never_read, read_by_itself_alone, read_by_what_nobody_reads])

@@ -217,7 +217,7 @@ class Crossover:
         found = reduce(_common, (one.line.values for one in self.candidates))
         if not found:
             names = ", ".join(self.names)
-            raise SizeError(f"no {self.over} fits all of {names} at these sizes: give other sizes")
+            raise SizeError(f"no {self.over} is possible for all of {names}: change another size")
         return found
 
     @cached_property
@@ -263,8 +263,8 @@ class Crossover:
         checked({self.over: size}, self.over)
         if size not in self.domain:
             raise SizeError(
-                f"{self.over} = {size} does not fit each of {', '.join(self.names)}: the first "
-                f"that fit are {', '.join(map(str, self.domain[:3]))}"
+                f"{self.over} = {size} is not allowed in all of {', '.join(self.names)}: the first "
+                f"allowed are {', '.join(map(str, self.domain[:3]))}"
             )
         return int(size)
 
@@ -313,7 +313,7 @@ class Crossover:
         if all(len(one.least) == len(self.names) for one in found):
             names = " and ".join(self.names)
             same = f"the same {self.figure.name} at every {self.over}"
-            raise Unanswered(f"{names} have {same} that fits all of them: choose another figure")
+            raise Unanswered(f"{names} have {same} allowed in all: choose another figure")
         return tuple(found)
 
     @property

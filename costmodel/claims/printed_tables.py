@@ -102,7 +102,7 @@ def named_rows(texts: Iterable[str]) -> dict[str, str]:
             )
         name = load_mixer(rest[0]).origin or rest[0]
         if found.setdefault(row, name) != name:
-            raise UnknownMixer(f"--mixers gives the row {row} two mixers: give one of them")
+            raise UnknownMixer(f"--mixers gives the row {row} two mixers: give the row one mixer")
     return found
 
 

@@ -190,7 +190,7 @@ def verify(
     twice = [name for name, times in Counter(c.id for c in claims).items() if times > 1]
     if twice:
         same = ", ".join(sorted(twice))
-        raise PublishedError(f"claims with the same id: {same}: each claim needs its own")
+        raise PublishedError(f"claims with the same id: {same}: give each claim another id")
     known = {claim.id: claim for claim in claims}
     parts = _parts(claims, processes)
     checked = partial(_checked, known, run)

@@ -378,8 +378,8 @@ class Form:
             )
         if known is not index and known != index:
             raise EquationError(
-                f"form '{self.name}' of {self.mixer.name} declares an index {index.name} of its "
-                f"own, with another range than the {index.name} used: use its own"
+                f"form '{self.name}' of {self.mixer.name} has another index {index.name}: use the "
+                f"{index.name} declared in form '{self.name}'"
             )
 
     @checked

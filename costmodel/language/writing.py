@@ -111,7 +111,7 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
             a whole number of 1 or more.
     """
     if not isinstance(body, Ref):
-        raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
+        raise EquationError(f"{kind} takes an array entry: define the operand as an array first")
     indices = _one_range(kind, indices_in(over))
     if len(indices) != number:
         takes = "one index" if number == 1 else "a pair of indices"
@@ -119,8 +119,8 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
     for index in indices:
         if index.atom not in names_in(body.positions):
             raise EquationError(
-                f"{kind} runs over {index.name}, which its entry does not name: choose an index "
-                "of the entry"
+                f"{kind} runs over {index.name}, which the entry does not name: choose an index of "
+                "the entry"
             )
     points = Poly.of(length)
     fixed = points.constant()
@@ -169,13 +169,13 @@ def _select(kind: str, body: Ref, over: Index) -> Node:
             a union of ranges, or an index that the operand does not name.
     """
     if not isinstance(body, Ref):
-        raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
+        raise EquationError(f"{kind} takes an array entry: define the operand as an array first")
     indices = _one_range(kind, indices_in(over))
     if len(indices) != 1:
         raise EquationError(f"{kind} runs over one index, got {len(indices)} of them")
     if indices[0].atom not in names_in(body.positions):
         raise EquationError(
-            f"{kind} runs over {indices[0].name}, which its entry does not name: choose an index "
+            f"{kind} runs over {indices[0].name}, which the entry does not name: choose an index "
             "of the entry"
         )
     return Select(kind, body, indices)
@@ -195,8 +195,8 @@ def scan(kept: Ref, added: Ref, over: Index) -> Node:
     for ref in (kept, added):
         if not isinstance(ref, Ref):
             raise EquationError(
-                f"scan takes two entries of arrays, got {described(ref)}: define it as an array "
-                "first"
+                f"scan takes two entries of arrays, got {described(ref)}: define the operand as an "
+                "array first"
             )
     for name in (over.atom, *names_in(kept.positions)):
         if name not in names_in(added.positions):

@@ -175,7 +175,7 @@ def _in_file(path: Path, attribute: str) -> Mixer:
             if plain.name in builtin_names():
                 raise UnknownMixer(
                     f"{path} calls its mixer '{plain.name}', which is the name of a built-in one: "
-                    f"choose another"
+                    "rename the mixer"
                 )
             with _told(path, f"does not write '{attribute}'"):
                 value = variant(module, plain, *stands_for(plain, attribute))
@@ -191,7 +191,7 @@ def _in_file(path: Path, attribute: str) -> Mixer:
             if missing := {"input", "output"} - {a.role for a in value.arrays.values()}:
                 role = min(missing)
                 raise UnknownMixer(
-                    f"{path}:{base} needs exactly one {role}, it has 0: write `{base}.{role}(...)`"
+                    f"{path}:{base} needs exactly one {role}, got none: write `{base}.{role}(...)`"
                 )
             called = plain.name if base in plain.variants else base
             value.origin = joined(f"{path}:{called}", value.options, value.given)

@@ -214,7 +214,7 @@ def memory_options(
     for name in (*there, *(("precision",) if precision is not None else ())):
         step = "training-step" in phases
         if not (step or (name == "recompute" and "backward" in phases)):
-            raise ModelError(f"--{name} is about what a training step holds: it needs "
+            raise ModelError(f"--{name} is about what a training step holds: add "
                              f"--phase training-step")  # fmt: skip
     text = there.get("recompute", "none")
     names_ = dict.fromkeys(listed(text)) or {text: None}
@@ -403,7 +403,7 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
     if typed is None:
         return described
     if not {"backward", "training-step"} & {*phases}:
-        raise ModelError("--train is about gradients: it needs --phase training-step")
+        raise ModelError("--train is about gradients: add --phase training-step")
     patterns = tuple(listed(typed) or [typed])
     having = [use for use in described.parts() if parameters(use.mixer).arrays]  # with parameters
     for pattern in patterns:
@@ -433,7 +433,7 @@ def trained(described: Description, phases: tuple[str, ...], typed: str | None) 
 def formulas_asked(phases: tuple[str, ...], typed: bool) -> bool:
     """Whether formulas for MFU are asked for; ModelError without the phase training-step."""
     if typed and "training-step" not in phases:
-        raise ModelError("--mfu is about a training step: it needs --phase training-step")
+        raise ModelError("--mfu is about a training step: add --phase training-step")
     return typed
 
 

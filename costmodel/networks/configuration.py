@@ -312,7 +312,7 @@ class Configuration:
         found = self.get(name)
         if not isinstance(found, str) or found not in ACTIVATIONS:
             raise self.refused(
-                f"{name} '{found}' is unknown: it is one of {', '.join(ACTIVATIONS)}"
+                f"{name} '{found}' is unknown: expected one of {', '.join(ACTIVATIONS)}"
             )
         return ACTIVATIONS[found]
 

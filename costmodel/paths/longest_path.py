@@ -206,8 +206,8 @@ class Depths:
             for level in levels:
                 if variables_of([level.depth, *level.where]) - {row}:
                     raise Unsupported(
-                        f"{array.name}: entries of one row of the recurrence differ in depth, so "
-                        "that the depth has no formula"
+                        f"{array.name}: the longest chains of operations to entries of one row of "
+                        "the recurrence differ in length, so that the depth has no formula"
                     )
         for array in found:
             del self.arrays[array]

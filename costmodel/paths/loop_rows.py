@@ -318,8 +318,8 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
                 if ROW in rate.depth.letters or outside(known, alike):
                     raise Unsupported(
                         f"{array.name}: the chain of operations from one row of the recurrence to "
-                        "the next is longer at some rows than at others, so that the depth has no "
-                        "formula"
+                        "the next is longer at some rows than at others, so that the longest "
+                        "chain has no formula"
                     )
                 found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found
@@ -337,7 +337,7 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
         if scale != ONE:
             raise Unsupported(
                 f"{array.name}: only one in {scale} rows of the recurrence reads some operand, so "
-                "that the depth has no formula"
+                "that the longest chain of operations has no formula"
             )
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))

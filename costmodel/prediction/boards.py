@@ -217,7 +217,7 @@ def read_board(path: Path) -> Board:
         for name, figure in _figures(path, group):
             if name in figures:
                 raise BoardError(
-                    f"{path}: the figure '{name}' stands there twice: leave out one of the two"
+                    f"{path}: the figure '{name}' is given twice: leave out one of the two"
                 )
             figures[name] = figure
     title = read.get("name", path.stem)

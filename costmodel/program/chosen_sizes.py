@@ -410,7 +410,7 @@ def fitting(
             found = _with_room(found, letter, (bound - size).substitute(known))
     if not found:
         given = ", ".join(f"{x} = {size}" for x, size in others.items())
-        raise SizeError(f"no {letter} fits {mixer.name} at {given}: change one of these sizes")
+        raise SizeError(f"no {letter} exists for {mixer.name} at {given}: change one of the sizes")
     return found
 
 

@@ -266,8 +266,8 @@ def _check_all_needed(system: System) -> None:
         if equation.array not in needed:
             with at_its_line(equation):
                 raise EquationError(
-                    f"{equation.part_of} is defined, but the output does not depend on it: "
-                    "remove it or read it"
+                    f"{equation.part_of} is defined, but the output does not depend on it: remove "
+                    f"or read {equation.part_of}"
                 )
 
 

@@ -599,7 +599,7 @@ def _refuse_taken_name(
             continue
         if other in found:
             raise SizeError(
-                f"--symbols gives {letter} and {other} one name, {name}: give one of them another"
+                f"--symbols gives {letter} and {other} one name, {name}: give {other} another name"
             )
         mixer, *more = (one for one in mixers if other in letters_of(one, "inference"))
         meaning = mixer.letter(other).meaning.partition(":")[0]

@@ -118,7 +118,7 @@ def each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> A
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
         shapes = ", ".join(f"{x} of {a.shape}" for x, a in zip(sizes, arrays, strict=True))
-        raise SizeError(f"arrays of sizes have shapes that do not fit together: {shapes}") from None
+        raise SizeError(f"arrays of sizes have shapes that do not broadcast: {shapes}") from None
     columns = [np.broadcast_to(array, shape).ravel().tolist() for array in arrays]
     found = [one(dict(zip(sizes, chosen, strict=True))) for chosen in zip(*columns, strict=True)]
     if not found:

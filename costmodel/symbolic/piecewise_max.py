@@ -196,7 +196,7 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
     several = tuple(levels)
     found = several if len(several) < 2 else _pruned(constraints, tuple(dict.fromkeys(several)))
     if len(found) > MOST_LEVELS:
-        raise Unsupported(f"the depth has more than {MOST_LEVELS} cases: ask at given sizes")
+        raise Unsupported(f"the depth has more than {MOST_LEVELS} cases: give each size a value")
     return found
 
 
@@ -480,8 +480,8 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
         proven(exists, c) for c in projected(there, [v for v in waiting if v not in corner])
     ):
         raise Unsupported(
-            f"the largest of the depths {level.depth} has no formula, since its indices are not "
-            "proven to reach their bounds at the same time: ask at given sizes"
+            f"the largest of the depths {level.depth} has no formula, since the indices are not "
+            "proven to reach their bounds at the same time: give each size a value"
         )
     where = frozenset(c for c in exists if c not in known and not proven(known, c))
     return Level(level.depth.substitute(corner), where)

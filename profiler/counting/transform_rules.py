@@ -31,6 +31,6 @@ def transforms_along(call: Call, length: int, entries: int, factor: int) -> Oper
     steps = entries * (length - 1).bit_length()
     if steps * factor % 2:
         raise CountError(
-            f"{call.name}: no whole number of adds for the odd length {length}: use an even one"
+            f"{call.name}: no whole number of adds for the odd length {length}: use an even length"
         )
     return Operations(mul=steps * factor, add=steps * factor * 3 // 2)

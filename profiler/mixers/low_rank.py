@@ -129,7 +129,7 @@ class Nystromformer(Mapped):
         unless r divides s."""
         if x.shape[1] % self.r:
             raise ValueError(
-                f"the sequence has {x.shape[1]} tokens and r = {self.r}: choose one that r divides"
+                f"the sequence has {x.shape[1]} tokens: expected a multiple of r = {self.r}"
             )
         q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
         means_q, means_k = self.means(q), self.means(k)

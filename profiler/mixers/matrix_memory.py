@@ -798,8 +798,8 @@ class LaterTimeMixing(TimeMixing):
             )
         if v_first.dtype != self.like.dtype:
             raise ValueError(
-                f"v_first is {v_first.dtype} and the parameters are {self.like.dtype}: convert one "
-                "of them"
+                f"v_first is {v_first.dtype} and the parameters are {self.like.dtype}: convert "
+                "v_first"
             )
 
     def initial_state(  # type: ignore[override]  # begins with the first layer's values

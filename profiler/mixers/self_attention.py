@@ -474,7 +474,7 @@ class CrossAttention(Heads, Mixer):
         or for a z of a wrong shape or dtype."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         if z is None:
-            raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")
+            raise ValueError("the state of cross-attention is made of z (batch, e, d): pass z")
         self._require_source(z, batch)
         with torch.no_grad():
             own = zip(self.cached, self._keys_and_values(z), strict=False)
@@ -492,9 +492,7 @@ class CrossAttention(Heads, Mixer):
             shape = tuple(int(size) for size in z.shape)
             raise ValueError(f"z must be ({batch}, source length, {self.d}) and is {shape}")
         if z.dtype != self.like.dtype:
-            raise ValueError(
-                f"z is {z.dtype} and the parameters are {self.like.dtype}: convert one of them"
-            )
+            raise ValueError(f"z is {z.dtype} and the parameters are {self.like.dtype}: convert z")
 
 
 @implementation(

@@ -194,8 +194,8 @@ class State:
         """Raise a ValueError if the state is full."""
         if self._bounded and self.position >= self.capacity:
             raise ValueError(
-                f"the state is full, it holds {self.position} tokens of at most {self.capacity}: "
-                "ask initial_state for a greater length"
+                f"the state is full, with {self.position} tokens of at most {self.capacity}: ask "
+                "initial_state for a greater length"
             )
 
 
@@ -304,17 +304,15 @@ class SequenceMixer(nn.Module, ABC):
             raise ValueError(f"x must be (batch, length, {self.d}) and is {shape}")
         if self.bounded and shape[1] > self.l:
             raise ValueError(
-                f"the sequence has {shape[1]} tokens and the weights end at l = {self.l}: "
-                "shorten it or build the module with a greater l"
+                f"the sequence has {shape[1]} tokens and the weights end at l = {self.l}: shorten "
+                "x or build the module with a greater l"
             )
         self._require_dtype(x)
 
     def _require_dtype(self, x: Tensor) -> None:
         """Raise a ValueError unless x has the dtype of the module."""
         if x.dtype != self.like.dtype:
-            raise ValueError(
-                f"x is {x.dtype} and the parameters are {self.like.dtype}: convert one of them"
-            )
+            raise ValueError(f"x is {x.dtype} and the parameters are {self.like.dtype}: convert x")
 
     def _require_kernel(self, x: Tensor, error: RuntimeError) -> None:
         """Raise Unsupported if `error` says that the device has no kernel for the dtype."""

@@ -176,7 +176,7 @@ def floors(asked: OfMixers | OfRecords) -> Picture:
             if size not in one.line.values:
                 fitting = ", ".join(map(str, one.line.values[:3])) or "none"
                 raise SizeError(
-                    f"{over} = {size} does not fit {one.name}: the first that fit are {fitting}"
+                    f"{over} = {size} is not allowed in {one.name}: the first allowed are {fitting}"
                 )
             sizes = one.line.sizes(size)
             case = Case(one.about, sizes, symbolic=False, dtypes=types, board=asked.board)

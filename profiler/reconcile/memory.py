@@ -9,7 +9,7 @@ from profiler.reconcile.levels import HeldMemory
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 
-NO_LIST = "the record lists no tensors: an earlier version made it; measure again"
+NO_LIST = "no list of tensors in this old record: run costmodel reconcile again"
 READ = {"activations": ("activations", "activations"), "peak": ("tensors_at_peak", "peak_memory")}
 """Quantity -> the reading that lists its tensors, and the reading of its bytes."""
 

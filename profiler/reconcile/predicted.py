@@ -121,7 +121,7 @@ def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
         )
     if sum(op.get("calls", 0) for op in dispatch["by_op"].values()) < dispatch["launched"]:
         raise Unanswered(
-            "the record does not hold the work of each operation of torch: measure again"
+            "the work of torch's operations was not recorded: run costmodel reconcile again"
         )
     try:
         by_op = dispatch["by_op"]

@@ -142,7 +142,7 @@ class GridStudy:
         if others := [words for words in there if words != asked]:
             raise StudyError(
                 f"{output} was measured with {' and '.join(others)}, and this command asks for "
-                f"{asked}: give another file"
+                f"{asked}: name another file by -o"
             )
 
     def own(self, records: Sequence[Measurement]) -> list[Measurement]:

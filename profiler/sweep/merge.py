@@ -126,8 +126,8 @@ def refuse_twice(found: Sequence[Placed]) -> None:
     for one in found:
         if (before := ids.setdefault(one.record.id, one)) is not one:
             raise StoreError(
-                f"record {one.record.id[:8]} is there twice, {before.place} and {one.place}: "
-                f"merge each file once"
+                f"record {one.record.id[:8]} was given twice, {before.place} and {one.place}: "
+                "merge each file once"
             )
         if one.record.failure or in_turns(one.record):
             continue

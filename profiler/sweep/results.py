@@ -146,8 +146,8 @@ class Results:
         apart = self.apart(environment)
         if apart and not self.mixed:
             raise StoreError(
-                f"{self.path} was measured in another environment ({apart}): give another file, or "
-                f"add --allow-mixed, which labels new records with the difference"
+                f"{self.path} was measured in another environment ({apart}): name another file by "
+                "-o, or add --allow-mixed, which labels new records with the difference"
             )
 
     def count(self, blocks: Iterable[Block]) -> Counter[str]:

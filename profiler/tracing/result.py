@@ -205,7 +205,7 @@ class Trace:
         """The value of a quantity of bytes, 0 if the module holds none; TraceError if no bytes were
         sought."""
         if not self.memory:
-            raise TraceError("bytes were not traced: trace with memory=True")
+            raise TraceError("bytes were not traced: call trace with memory=True")
         return self.quantities.get(quantity, Poly())
 
     @property

@@ -294,7 +294,7 @@ def test_the_state_holds_rows_of_their_own_width(name: str, implementation: str)
     assert widths == {**own, "x": (2, 4, 3)}
     for _ in range(4):
         module.step(torch.zeros(2, 3, dtype=torch.float64), state)
-    with pytest.raises(ValueError, match="the state is full, it holds 4 tokens of at most 4"):
+    with pytest.raises(ValueError, match="the state is full, with 4 tokens of at most 4"):
         module.step(torch.zeros(2, 3, dtype=torch.float64), state)
 
 

@@ -551,7 +551,7 @@ def test_the_state_of_pairs_grows_and_fills() -> None:
     for t in (1, 2):
         module.step(x, state)
         assert state.elements == 2 * 6 * t
-    with pytest.raises(ValueError, match="the state is full, it holds 2 tokens of at most 2"):
+    with pytest.raises(ValueError, match="the state is full, with 2 tokens of at most 2"):
         module.step(x, state)
 
 

@@ -91,7 +91,7 @@ def test_six_rounds_come_near_to_the_inverse() -> None:
 def test_a_length_that_r_does_not_divide_is_refused() -> None:
     sizes = {"l": 6, "d": 2, "n": 1, "r": 3}
     module = module_of(NAME, "explicit", sizes, drawn(NAME, sizes))
-    with pytest.raises(ValueError, match="has 4 tokens and r = 3: choose one that r divides"):
+    with pytest.raises(ValueError, match="has 4 tokens: expected a multiple of r = 3"):
         forward(module, np.zeros((4, 2)))
     with pytest.raises(SizeError, match="choose l divisible by r"):
         operations(NAME, sizes | {"l": 4})

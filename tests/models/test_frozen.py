@@ -95,7 +95,7 @@ def test_no_gradient_of_a_frozen_table_is_written() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("decoder --train head", "--train is about gradients: it needs --phase training-step"),
+        ("decoder --train head", "--train is about gradients: add --phase training-step"),
         ("decoder --train , --phase backward", "--train ',': no part has this name: expected"),
         ("decoder --train tail --phase backward", "--train 'tail': no part has this name: expect"),
         ("gpt-2 --train head --phase backward", "the head shares the embedding's weights: name"),

@@ -144,7 +144,7 @@ def test_formulas_stand_beside_the_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["gpt-2", "--mfu"], "--mfu is about a training step: it needs --phase training-step"),
+        (["gpt-2", "--mfu"], "--mfu is about a training step: add --phase training-step"),
         (["gpt-2", "--mfu", "--phase", "training-step", "--symbolic"], "a number for every size"),
         (["bert-base", "--mfu", "--phase", "training-step"], "not causal"),
         (["transformer-base", "--mfu", "--phase", "training-step"], "layers of cross-attention"),

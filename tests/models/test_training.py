@@ -563,9 +563,9 @@ REFUSED = [
      "momentum, adamw"),
     ("--phase training-step --recompute all", "--recompute 'all': expected one of none, layers"),
     ("--phase training-step --dtype int3", "--dtype: unknown dtype 'int3': expected one of"),
-    ("--phase training --dtype fp32", "--dtype is about what a training step holds: it needs "
+    ("--phase training --dtype fp32", "--dtype is about what a training step holds: add "
      "--phase training-step"),
-    ("--phase backward --optimiser sgd", "it needs --phase training-step"),
+    ("--phase backward --optimiser sgd", "add --phase training-step"),
 ]  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def test_a_record_twice_is_refused(
 ) -> None:
     first, second, whole = files
     said = refusal(capsys, first, second, first, "-o", whole)
-    assert "is there twice, " in said and f"{first} line 1 and {first} line 1" in said
+    assert "was given twice, " in said and f"{first} line 1 and {first} line 1" in said
     assert not whole.exists()
 
 

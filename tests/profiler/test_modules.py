@@ -552,7 +552,7 @@ def test_a_full_state_is_refused(described: Implementation) -> None:
     for i in range(3):
         module.step(x[:, i], state)
     if grows(described, sizes):
-        with pytest.raises(ValueError, match="the state is full, it holds 3 tokens of at most 3"):
+        with pytest.raises(ValueError, match="the state is full, with 3 tokens of at most 3"):
             module.step(x[:, 3], state)
         assert state.position == 3
     else:

@@ -527,7 +527,7 @@ def test_the_command_draws_theory(tmp_path: Path, typed: list[str]) -> None:
                 "--over",
                 "n",
             ],
-            "n = 3 does not fit self-attention+grouped: the first that fit are 2, 4, 8",
+            "n = 3 is not allowed in self-attention+grouped: the first allowed are 2, 4, 8",
         ),
     ],
 )

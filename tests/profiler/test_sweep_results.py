@@ -168,8 +168,8 @@ def test_another_environment_is_refused_or_labelled(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as refused:
         Results(path).accept(newer)
     assert str(refused.value) == (
-        f"{path} was measured in another environment (torch: 9.9 and 10.0): give another file, or "
-        f"add --allow-mixed, which labels new records with the difference"
+        f"{path} was measured in another environment (torch: 9.9 and 10.0): name another file by "
+        f"-o, or add --allow-mixed, which labels new records with the difference"
     )
     results = Results(path, mixed=True)
     results.accept(newer)

@@ -133,7 +133,8 @@ def checked_entry(name: str, body: Node, index: Index) -> Ref:
     """
     if not isinstance(body, Ref):
         raise EquationError(
-            f"{name} takes an entry of an array, got {described(body)}: define its operand first"
+            f"{name} takes an entry of an array, got {described(body)}: define the operand as an "
+            "array first"
         )
     if index.atom not in names_in(body.positions):
         raise EquationError(
@@ -192,8 +193,8 @@ def length_of(name: str, index: Index) -> Poly:
         if not any(is_index(atom) for atom in length.letters):
             return length
     raise EquationError(
-        f"{name} runs over {index.name}, whose length is no size of the mixer: give it one range "
-        f"with bounds in sizes alone"
+        f"{name} runs over {index.name}, whose length is no size of the mixer: give {index.name} "
+        "one range between sizes"
     )
 
 

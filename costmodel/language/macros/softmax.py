@@ -60,8 +60,8 @@ def softmax(body: Ref, over: Any, *, sink: Ref | None = None) -> Node:
         )
     if not isinstance(sink, Ref | None):
         raise EquationError(
-            f"the sink of a softmax must be an entry of an array, got {described(sink)}: define "
-            "it first"
+            f"the sink of a softmax must be an entry of an array, got {described(sink)}: define an "
+            "array of sinks"
         )
     return Composite("softmax", body if sink is None else WithSink(body, sink), indices_in(over))
 

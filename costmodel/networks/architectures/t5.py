@@ -141,8 +141,8 @@ class T5:
         name = "gelu_new" if named == "gated-gelu" else named.removeprefix("gated-")
         if name not in ACTIVATIONS:
             raise c.refused(
-                f"feed_forward_proj '{named}' is unknown: it is one of {', '.join(ACTIVATIONS)}, "
-                f"or one of them after 'gated-'"
+                f"feed_forward_proj '{named}' is unknown: expected one of "
+                f"{', '.join(ACTIVATIONS)}, or 'gated-' with one of these names"
             )
         if named.startswith("gated-"):
             return part("gated FFN", parts.gated_ffn(ACTIVATIONS[name]))

@@ -29,7 +29,7 @@ def read(c: Configuration) -> Description:
     norm, d = parts.layer_norm(), c.size("hidden_size")
     (wide, high), (p, q) = (_pair(c, name) for name in ("image_size", "patch_size"))
     if not (patches := (wide // p) * (high // q)):
-        raise c.refused(f"patches of {p} x {q} pixels do not fit an image of {wide} x {high}")
+        raise c.refused(f"patches of {p} x {q} pixels are larger than the image, {wide} x {high}")
     rows = patches + 1  # and the class token's
     pixels = c.size("num_channels") * p * q
     entry = [

@@ -200,7 +200,7 @@ def megatron(f: Figures) -> Counted:
         if p.kind == MIXERS and p.mixer == "gated-deltanet":
             found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["V"] ** 2 * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"the formula has no term for the recurrent mixer {p.mixer}")
+            raise Unanswered(f"this formula for MFU has no term for the recurrent mixer {p.mixer}")
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
             found[p.kind] += 6 * (p.read - p.router)
     return found
@@ -219,7 +219,7 @@ def torchtitan(f: Figures) -> Counted:
             n, K, V = _delta_widths(p)
             found[JOINING] += 6 * 3 * n * K * V * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"the formula has no term for the recurrent mixer {p.mixer}")
+            raise Unanswered(f"this formula for MFU has no term for the recurrent mixer {p.mixer}")
     return found
 
 
@@ -245,7 +245,7 @@ def maxtext(f: Figures) -> Counted:
         if p.mixer == "gated-deltanet":
             found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["K"] * p.sizes["V"] * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"the formula has no term for the recurrent mixer {p.mixer}")
+            raise Unanswered(f"this formula for MFU has no term for the recurrent mixer {p.mixer}")
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
             found[p.kind] += 6 * (p.read - _gate_entries(p))
     return found

@@ -377,8 +377,8 @@ def make(target: Target, sizes: Sizes) -> Made:
     module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(module, nn.Module):
         raise TraceError(
-            f"{target.name} makes a {type(made).__name__}: expected a torch.nn.Module, or a "
-            f"pair of it and its inputs"
+            f"{target.name} makes a {type(made).__name__}: expected a torch.nn.Module, or a pair "
+            "(module, inputs)"
         )
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         raise TraceError(
@@ -556,9 +556,9 @@ def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
             ) from error
         if "is not on the expected device" in text_of(error):
             raise TraceError(
-                f"{target.name} does not run at {listed_sizes(sizes)}: "
-                f"{operation_of_error(error)} takes a tensor on the CPU beside others on the "
-                f"meta device: make it with torch.tensor, or on the device of the input{where}"
+                f"{target.name} does not run at {listed_sizes(sizes)}: {operation_of_error(error)} "
+                "takes a tensor on the CPU beside others on the meta device: make the tensor with "
+                f"torch.tensor, or on the device of the input{where}"
             ) from error
         raise TraceError(
             f"{target.name} does not run at {listed_sizes(sizes)}: {_error_words(error)}{where}"

@@ -176,7 +176,7 @@ def test_a_trace_without_memory_has_the_formulas_of_operations_alone() -> None:
     kept = {q: value for q, value in whole.quantities.items() if q[0] != "bytes"}
     assert lean.quantities == kept
     for name in ("peak_bytes", "activation_bytes"):
-        with pytest.raises(TraceError, match="bytes were not traced: trace with memory=True"):
+        with pytest.raises(TraceError, match="bytes were not traced: call trace with memory=True"):
             getattr(lean, name)
 
 
