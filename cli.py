@@ -575,7 +575,7 @@ def check(
         typer.Option(
             "--claim",
             metavar="'Q = FORMULA'",
-            help="A formula for a quantity Q; or O(...), or O(...), B growing as sqrt(l).",
+            help="Check a formula for quantity Q; or O(...); or O(...), B growing as sqrt(l).",
         ),
     ] = None,
     phase: Annotated[

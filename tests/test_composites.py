@@ -549,7 +549,8 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "an expression as the operand": (
         lambda m, f: rms_norm(of(m, f, "x") * 2, over=f.indices["b"]),
-        "rms_norm takes an entry of an array, got an expression: define the operand as",
+        "rms_norm takes an entry of an array, got an expression: define the operand as an "
+        "array first",
     ),
     "a left side without the axis": (
         lambda m, f: l2_norm(

@@ -489,7 +489,7 @@ def test_what_could_not_be_checked_is_no_success(
     ("declared", "words"),
     [
         ("cm.Mixer('sizes').sizes('l d')", "declares no sizes of its own"),
-        ("m.sizes('l d')", ":m needs exactly one input, it has 0"),
+        ("m.sizes('l d')", ":m needs exactly one input, got none"),
     ],
 )
 def test_a_mixer_without_sizes_or_an_input_is_refused(

@@ -42,7 +42,7 @@ def memory(
         str | None,
         typer.Option("--context", "--t", metavar="N", help="Tokens of a sequence; 128k is 131072."),
     ] = None,
-    batch: Annotated[str, typer.Option("--batch", "--b", metavar="N", help="Sequences.")] = "1",
+    batch: Annotated[str, typer.Option("--batch", "--b", metavar="N", help="Batch size.")] = "1",
     fit: Annotated[
         str | None,
         typer.Option("--fit", metavar="80GB", help="Find the largest context and batch for 80GB."),

@@ -266,7 +266,7 @@ LayersMixers = Annotated[str | None, choice("--mixer", "The layers' mixers, take
 
 OnePhase = Annotated[
     str | None,
-    typer.Option("--phase", help="training, inference, backward or training-step."),
+    typer.Option("--phase", help="Phase: training (forward), inference, backward, training-step."),
 ]
 Dtype = Annotated[
     str | None,

@@ -55,7 +55,7 @@ def compare(
     ],
     sizes: Mapping[str, str | None] = {},  # filled in by `sized`, never changed
     phase: Annotated[
-        str, typer.Option("--phase", help="training, inference, backward or training-step.")
+        str, typer.Option("--phase", help="training (forward), inference, backward, training-step.")
     ] = "training",
     impl: Annotated[
         str, typer.Option("--impl", metavar="A,B", help="Implementation where none is named.")
