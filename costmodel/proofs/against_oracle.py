@@ -110,7 +110,7 @@ class OracleComparison:
                 self.check(tally.name, derive, quantity.sequence(run))
 
     def _values(self, sizes: Sizes, run: Execution) -> None:
-        """Compare the output by `evaluate` with the executed output, within `TOLERANCE`."""
+        """Compare the output by `evaluate` with that of the execution `run`, on the same arrays."""
         expected = run.output
         scale = max(1.0, float(abs(expected).max()))
 
@@ -118,10 +118,10 @@ class OracleComparison:
             """The derived output as text; if both are close, the text of the executed output, since
             `check` compares by ==."""
             arrays, names = dict(run.arrays), tuple(self.rewrites)
-            found = evaluate(self.mixer, arrays, dict(sizes), self.form, names)
-            same = found.shape == expected.shape
-            close = same and abs(found - expected).max() <= TOLERANCE * scale
-            return str(expected.tolist() if close else found.tolist())
+            output = evaluate(self.mixer, arrays, dict(sizes), self.form, names)
+            same = output.shape == expected.shape
+            close = same and abs(output - expected).max() <= TOLERANCE * scale
+            return str(expected.tolist() if close else output.tolist())
 
         self.check("values", derived, str(expected.tolist()))
 
@@ -169,10 +169,11 @@ class OracleComparison:
         )
 
     def longer(self, sizes: Sizes) -> Execution:
-        """An execution of a longer sequence, in which no row up to l is near the end.
+        """An execution of a longer sequence, whose end cuts off nothing that tokens 1..l do.
 
-        The sequence is longer by twice the largest window, 2, and the largest constant in a bound.
-        If an array's latest token is then before the end, as with chunks, by these tokens too.
+        The length is l + 2 w + 2 + c: w is the largest size other than l in a bound of an index (a
+        window), c the largest constant in a bound. If an array's latest token is then before the
+        end, as with chunks, a second execution is longer by the tokens between.
         """
         indices = [p for i in self.mixer.forms[self.form].indices.values() for p in i.pieces]
         bounds = [b for i in indices for b in i.ends if b in i.lower or variables_of([b])]

@@ -89,18 +89,19 @@ def _shrunk(
 
 
 def _well_formed(mixer: Mixer) -> Proof:
-    """The proof that the equations of every form are in order and execute at all sizes tried; not
-    checked if an analysis refuses the equations (Unsupported)."""
+    """The proof that the equations of every form are in order and execute with finite outputs at
+    all sizes tried; not checked (neither passed nor failed) if an analysis refuses the
+    equations."""
     name = "well formed"
 
     def stopped(sizes: Sizes) -> str:
         """Why a form has no finite output at these sizes; "" if all forms have one."""
         for form in mixer.forms.values():
             try:
-                found = execute(form, sizes).output
+                output = execute(form, sizes).output
             except (OracleError, ArithmeticError) as error:
                 return f"form '{form.name}' does not run: {error}"
-            if not abs(found).max(initial=0) < inf:
+            if not abs(output).max(initial=0) < inf:
                 return f"form '{form.name}' has an output that is not finite at {words(sizes)}"
         return ""
 
@@ -267,8 +268,9 @@ def _proof(
 
 
 def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
-    """The first equation whose derived operations differ from the executed ones, as a phrase; "" if
-    none differs or the operations are not derived."""
+    """The phrase "NAME is the first equation that differs; " for the author's first equation whose
+    derived operations (class -> number) in a forward pass at `sizes` differ from the executed ones;
+    "" if none differs or the operations are not derived."""
     run = execute(mixer.forms[form], sizes)
     try:
         derived = count_equations(run.system, "training")
@@ -293,7 +295,8 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
     for other in others:
 
         def differing(sizes: Sizes, other: str = other) -> str:
-            """The first array that differs between both forms, in words; "" for equal outputs."""
+            """The first array, in order of evaluation, whose values by both forms differ, and the
+            largest difference of the outputs, in words; "" for equal outputs."""
             arrays = random_arrays(mixer.forms[first], sizes)
             one, two = (evaluate_all(mixer, arrays, sizes, form) for form in (first, other))
             output = mixer.role("output").name

@@ -39,9 +39,10 @@ class GradientComparison(OracleComparison):
         """Compare derived and executed answers to every question about the gradients at these
         sizes; returns this object, with the results.
 
-        If the form has a maximum, depths are compared in an execution on equal input rows, where
-        the first entry is chosen in every maximum. Values are not compared under `dense`. Without
-        derived gradients, `refused` gets the reason.
+        Costs are compared in the phases backward and training-step. If the form has a maximum,
+        depths are compared in an execution on equal input rows (`deep_...`), where the first entry
+        is chosen in every maximum. Values are not compared under `dense`. Without derived
+        gradients, `refused` gets the reason alone.
         """
         try:
             system = system_of(self.mixer, self.form, self.rewrites, "backward")
@@ -83,19 +84,19 @@ class GradientComparison(OracleComparison):
     def _slopes(
         self, system: System, done: Execution, sizes: Sizes
     ) -> dict[str, tuple[Callable[[], str], str]]:
-        """Array with a gradient -> (function, text), two comparisons that give "" if there is no
-        difference.
+        """Name of an array with a gradient -> (function, text), two comparisons of the gradient
+        that give "" if there is no difference, else the difference in words.
 
-        The function compares the derived gradient with the executed one. The text compares the
-        executed gradient with difference quotients: for all arrays together, which takes two
-        forward passes; only if that differs, for each array by itself.
+        The function compares the derived gradient with the one of the backward pass `done`. The
+        text compares the executed gradient with difference quotients: for all arrays together,
+        which takes two forward passes; only if that differs, for each array by itself.
         """
         import numpy as np
 
         arrays = dict(done.arrays)
         given = arrays.pop(system.given.name)  # the gradient of the output
         names = tuple(self.rewrites)
-        found: dict[str, tuple[Callable[[], str], str]] = {}
+        compared: dict[str, tuple[Callable[[], str], str]] = {}
 
         @cache
         def derived() -> Mapping[str, Any]:
@@ -108,8 +109,9 @@ class GradientComparison(OracleComparison):
         slopes = dict(self._executed_gradients(system, done))
 
         def apart(names: Collection[str]) -> str:
-            """Compare the slope along a random direction of some arrays with the difference
-            quotient of the result; "" if they are equal within TOLERANCE."""
+            """The text of both numbers if the slope of (output * given).sum() along a random
+            direction of the arrays `names`, by the executed gradients, differs from its difference
+            quotient between + and - STEP; "" if they are equal within TOLERANCE."""
             random = np.random.default_rng(0)
             along = {name: random.uniform(-1, 1, arrays[name].shape) for name in names}
             ends = [
@@ -129,14 +131,14 @@ class GradientComparison(OracleComparison):
                 same = abs(value - slope).max(initial=0) <= TOLERANCE * abs(slope).max(initial=1)
                 return "" if same else f"{value.tolist()}, executed {slope.tolist()}"
 
-            found[name] = (evaluated, "" if alike else apart([name]))
-        return found
+            compared[name] = (evaluated, "" if alike else apart([name]))
+        return compared
 
     def _executed_gradients(
         self, system: System, done: Execution
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        """Yield (array, its executed gradient) for each array whose gradient is asked for; an entry
-        that no equation of the gradient writes is 0."""
+        """Yield (name of the array, its gradient in the execution `done`, of the same shape) for
+        each array whose gradient is asked for; entries that no equation writes are 0."""
         import numpy as np
 
         values = {a: np.zeros(done.arrays[a.name].shape) for a in system.wanted}

@@ -71,7 +71,8 @@ def _held(form: Form, sizes: Sizes) -> set[Entry]:
 
 
 def said(form: Form, sizes: Sizes) -> str:
-    """The unread entries at some sizes in words: `A[1, 2] (3 more of A)`; "" if there are none."""
+    """The entries of `unread` at some sizes in words, the first of each array with the number of
+    its others: `A[1, 2] (3 more of A) and b[1]`; "" if there are none."""
     numbers: dict[Array, list[Entry]] = {}
     for entry in unread(form, sizes):
         numbers.setdefault(entry[0], []).append(entry)

@@ -64,8 +64,9 @@ class Activations(Amount):
 @cache
 def kept_entries(system: System) -> Activations:
     """The numbers of entries of the forward pass that the backward pass of a training step reads,
-    by array: `arrays` for each sequence, `once` (from weights alone) for all sequences. Inputs,
-    contexts and computed arrays count; parameters and the given gradient of the output do not."""
+    name of the array -> number: `arrays` for each sequence, `once` (from weights alone) for all
+    sequences. Inputs, contexts and computed arrays count; parameters, buffers and the given
+    gradient of the output do not."""
     forward = tokens(system.forward)
     # (regions that depend on an input or a context, regions that depend on weights alone)
     regions: tuple[Regions, Regions] = ({}, {})
@@ -77,10 +78,10 @@ def kept_entries(system: System) -> Activations:
                 continue
             variables = variables_in(part.equation, read.over)
             around = part.constraints | read.constraints
-            for where, sequence in forward.dependent_entries(read.ref, around):
-                found = entries(read.ref, where, variables, ends=True)
-                if found is not None:
-                    regions[not sequence].setdefault(array, []).append(found)
+            for where, of_a_sequence in forward.dependent_entries(read.ref, around):
+                region = entries(read.ref, where, variables, ends=True)
+                if region is not None:
+                    regions[not of_a_sequence].setdefault(array, []).append(region)
     each, once = map(numbers, regions)
     return Activations(each, once)
 

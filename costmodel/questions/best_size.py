@@ -129,8 +129,9 @@ def _tried(case: Case, letter: str, last: int) -> Iterator[int]:
 def _costs(
     case: Case, figure: Figure, letter: str, last: int, tried: Iterable[int]
 ) -> Iterator[tuple[int, int | Fraction]]:
-    """Yield the values `tried` of the size `letter`, each with the figure at the value and the
-    other sizes of the case, which has `last` rows. Raises as `best`."""
+    """Yield (value, cost) for each of the values `tried` of the size `letter`: the figure at this
+    value and the other sizes of the case, from the figure's formula, or by its search where it has
+    no formula. `last`: the number of rows of the case. Raises as `best`."""
     if case.blocked and not figure.always:
         raise Unanswered(case.blocked)
     known = {x: value for x, value in case.sizes.items() if x != letter}

@@ -200,16 +200,16 @@ def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     """The longest chain at `sizes`; sizes that are not given have large values. In a phase of
     `FORWARD` the chain ends at the output, in other phases at any array, as gradients are results
-    too. Without a chain the path is empty. Raises Unsupported: the chain that was kept is shorter
-    than proven."""
-    found, ties = _depths(system, phase, sizes), Ties(sizes)
-    ends = [system.mixer.role("output")] if phase in FORWARD else [*found.values]
-    levels = [level for array in ends for level in found.largest_depths(array)]
+    too. Without a chain the path is empty. Raises Unsupported: the chain that was kept has fewer
+    operations than the largest depth (`most`), which is proven."""
+    depths, ties = _depths(system, phase, sizes), Ties(sizes)
+    ends = [system.mixer.role("output")] if phase in FORWARD else [*depths.values]
+    levels = [level for array in ends for level in depths.largest_depths(array)]
     letters = frozenset[str]().union(*(p.letters for x in levels for p in (x.depth, *x.where)))
     at = large(letters) | dict(sizes or ())
-    there = [x for x in levels if all(c.rational(at) >= 0 for c in x.where)]
-    most = max((x.depth.at(at) for x in there), default=0)
-    longest = (x.witness for x in there if x.depth.at(at) == most)
+    valid = [x for x in levels if all(c.rational(at) >= 0 for c in x.where)]
+    most = max((x.depth.at(at) for x in valid), default=0)
+    longest = (x.witness for x in valid if x.depth.at(at) == most)
     chains = [replace(chain, ties=ties) for chain in longest if isinstance(chain, Chain)]
     path = (reduce(Chain.joined, chains) if chains else Chain(ties=ties)).path(at)
     if path.length.at(at) != most:

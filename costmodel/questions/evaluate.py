@@ -183,8 +183,9 @@ def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int])
 
 
 def _entry(grid: Grid, ref: Ref) -> Values:
-    """The values of a reference at every point of the grid (all values of an equation's indices),
-    broadcastable to the grid's shape; 0 at positions outside of the array."""
+    """The values that a reference such as A[i, j - 1] reads at every point of the grid (all values
+    of an equation's indices), broadcastable to the grid's shape; 0 at the points of the mask
+    `outside` (None: no points), where a position is outside of the array."""
     import numpy as np
 
     array, at = grid.known[ref.array.name], grid.points
@@ -248,8 +249,8 @@ def _reduce(grid: Grid, node: Reduce) -> Any:
 
 
 def _reduced(grid: Grid, node: Reduce) -> Any:
-    """The sum or maximum over indices with one range each, at every point of the grid; without
-    terms a sum is 0, a maximum minus infinity."""
+    """The sum or maximum over indices with one range each (the last axes of the inner grid), at
+    every point of the grid; without terms a sum is 0, a maximum minus infinity."""
     import numpy as np
 
     inner = grid.extended(node.over)
@@ -318,7 +319,8 @@ def _value(grid: Grid, node: Node) -> Any:
 
 
 def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, int]) -> None:
-    """Evaluate an equation at all its points, and write the values to its array in `known`."""
+    """Evaluate an equation at all its points, and write the values to its array in `known` (name ->
+    values). A node that is a whole right side (`alone`), such as a scan, has its own function."""
     import numpy as np
 
     if equation.value.alone:
@@ -368,9 +370,9 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
 def _transform(
     equation: Equation, node: Fft, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """Write the values of a Fourier transform to its array in `known`. The functions of
+    """Write the values of a Fourier transform to the equation's array in `known`. The functions of
     `TRANSFORMS` take and return the transformed axes last, behind the axes of the indices that both
-    sides share; the axes are transposed before and after."""
+    sides share (i of y[i, k] = fft of x[i, j] over j); axes are transposed before and after."""
     import numpy as np
 
     from costmodel.questions.numeric import TRANSFORMS
@@ -392,23 +394,23 @@ def _transform(
 def _scan(
     equation: Equation, node: Scan, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """Write the results of a scan, y[i] = kept[i] y[i - 1] + added[i] (from the last row to the
-    first, kept[i + 1] y[i + 1], with `reverse`), to its array in `known`, row after row, along the
-    last axis of a grid."""
+    """Write the results of a scan, y[i] = kept[i] y[i - 1] + added[i] (with `reverse`, from the
+    last row to the first, y[i] = kept[i + 1] y[i + 1] + added[i]), to the equation's array in
+    `known`. `result`, with the rows as last axis, begins as `added` (the node's body)."""
     import numpy as np
 
     read = names_in(node.body.positions)
     shared = tuple(i for i in equation.indices if i.atom in read)
-    numbers = tuple(i for i in equation.indices if i.atom not in read)
+    rows = tuple(i for i in equation.indices if i.atom not in read)
     inner = Grid(points(shared + node.over, tuple(sizes.items())), known)
-    kept, found = (
+    kept, result = (
         np.broadcast_to(_entry(inner, ref), inner.points.shape).copy()
         for ref in (node.kept, node.body)
     )
-    for row in range(1, found.shape[-1]):
+    for row in range(1, result.shape[-1]):
         at, before, decay = (-1 - row, -row, -row) if node.reverse else (row, row - 1, row)
-        found[..., at] += kept[..., decay] * found[..., before]
-    Grid(points(shared + numbers, tuple(sizes.items())), known).put(equation, found)
+        result[..., at] += kept[..., decay] * result[..., before]
+    Grid(points(shared + rows, tuple(sizes.items())), known).put(equation, result)
 
 
 def _axis(positions: tuple[Any, ...], atom: str) -> int:

@@ -147,10 +147,10 @@ def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
 def held_arrays(
     system: System, phase: str, steps: Sequence[tuple[Equation, ...]]
 ) -> Iterator[Held]:
-    """Yield the live ranges, as numbers of the first and last of `steps`, of all arrays but weights
-    and their gradients, which `Peak` counts separately. A range is from the step that writes an
-    array (0 for given arrays) to the last step that reads it; inputs, contexts and results are held
-    to the end."""
+    """Yield the live range of each array with its entries, without weights and their gradients,
+    which `Peak` counts separately. A range is from the first of `steps` (an equation, or those of a
+    loop; numbered from 0) that writes an array (0 for given arrays) to the last that reads it, or
+    the first if none does; inputs, contexts and results are held to the end."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.shared_gradients}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}

@@ -452,7 +452,8 @@ class Case:
         return {}
 
     def _value(self, figure: Figure) -> Value:
-        """The value of a figure, as `figure` describes it."""
+        """The value of a figure, as `figure` describes it: an order of growth as a formula, bytes
+        rounded up to whole numbers (not per token), a search's number without a formula."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):
@@ -711,8 +712,9 @@ class Figure:
         return text[:1].upper() + text[1:]
 
     def sentence(self, case: Case) -> Sentence:
-        """A sentence with the figure's formula, and its number at the case's sizes; with the reason
-        in place of the formula, or of both, where there is none."""
+        """A sentence with the figure's formula, and its number at the case's sizes where the
+        formula has letters; with the reason in place of the formula, or of both, where there is
+        none."""
         lead, unit = f"{self.title}, {self.meaning}: ", self.unit
         if unit == "bytes" and case.dtypes is None:
             unit = "elements"

@@ -164,24 +164,24 @@ class Shares:
         return (*rows, ("all", *(f"{total:,}" for total in sums.values())))
 
     def _derivation(self) -> Explained:
-        """Yield the equations `class(array) = sum = closed form`, one per class and equation.
-        Nothing for a peer's counts; a sentence with the reason if the points of an equation are no
-        product of ranges."""
+        """Yield a sentence and a tuple of the equations `class(array) = sum = closed form`, one per
+        class of operations and equation. Nothing for a peer's counts; only a sentence with the
+        reason if the points of an equation are no product of ranges."""
         if self.case.about.convention.peer:
             return
         shown, accounting = [], self.case.about.convention.accounting
         try:
             for parts in self._written():
-                found: dict[str, list[derivation.Sum]] = {}
+                terms: dict[str, list[derivation.Sum]] = {}
                 closed: dict[str, Exact] = {}
                 for part in parts:
                     for name, pieces in derivation.sums(part, accounting).items():
-                        found[name] = found.get(name, []) + pieces
+                        terms[name] = terms.get(name, []) + pieces
                     for name, number in count_instances(part, accounting).items():
                         closed[name] = closed.get(name, Exact()) + number
-                for name in sorted(found, key=_class_order):
+                for name in sorted(terms, key=_class_order):
                     value = closed.get(name, Exact())
-                    shown.append(_written(parts[0].equation, name, found[name], value))
+                    shown.append(_written(parts[0].equation, name, terms[name], value))
         except Unsupported as reason:
             words = f"The sums before their closed forms are not printed: {reason}."
             yield Sentence((words,), detail=True)

@@ -104,10 +104,11 @@ def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) 
 
 
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
-    """The depth of the entry that a reference without gathers reads, as levels under conditions: a
-    level of its array at the positions of the reference where this phase computes the entry; depth
-    0 (`READY`) where the entry exists before the phase, or belongs to an older token."""
-    fresh = depths.fresh(node, around)
+    """The depth of the entry that a reference without gathers reads at the points of `around`, as
+    levels under conditions: those of its array at the positions of the reference (y[i - 1] reads
+    depth i - 1 if y has depth #0) where this phase computes the entry; depth 0 (`READY`) where the
+    entry exists before the phase, or belongs to an older token."""
+    fresh = depths.fresh(node, around)  # the regions where this phase computes the entry
     if not fresh:
         return READY
     flat = {axis_atom(k) for k, p in enumerate(node.positions) if isinstance(p, Flat)}
@@ -219,8 +220,8 @@ def reduced(
     levels: Poly,
 ) -> Depth:
     """The depth of a reduction, transform, scan or selection of the equation of `part`: `levels`
-    after its deepest term, and 0 (`READY`) where it may have no term. `around`: the constraints on
-    the indices around it."""
+    after its deepest term (`latest`, the maximum over the node's indices), and 0 (`READY`) where it
+    may have no term. `around`: the constraints on the indices around the node."""
     if len(node.parts) > 1:
         assert isinstance(node, Reduce)
         return _over_ranges(depths, node, part, around, levels)

@@ -189,8 +189,8 @@ def row_of(array: Array) -> Poly:
 
 
 def _of_parts(shares: Sequence[Share[State]]) -> State:
-    """The state of a network, `PART: ARRAY` -> elements: those of the part's answer times its runs
-    for one sequence. `shares`: the parts' answers."""
+    """The state of a network, with keys `PART: ARRAY`: the elements of an array are those of the
+    part's answer (in `shares`) times the runs of the part for one sequence."""
     arrays: dict[str, Exact] = {}
     readers: dict[str, tuple[str, ...]] = {}
     roles: dict[str, str] = {}
@@ -213,14 +213,15 @@ def state_of(about: Answers) -> State:
 
 def _in_bytes(case: Case) -> Exact:
     """The bytes of the state of b sequences; elements where the case has no types."""
-    kept = case.about.of(state_of)
+    held = case.about.of(state_of)
     if case.dtypes is None:
-        return kept.exact * BATCH
-    found = Exact()
-    for name, number in kept.arrays.items():
-        each = case.dtypes.bytes_in_rows(kept.roles[name], kept.rows[name].substitute(case.known))
-        found = found + number.substitute(case.known) * each
-    return found * BATCH
+        return held.exact * BATCH
+    total = Exact()
+    for name, number in held.arrays.items():
+        row = held.rows[name].substitute(case.known)
+        per_element = case.dtypes.bytes_in_rows(held.roles[name], row)
+        total = total + number.substitute(case.known) * per_element
+    return total * BATCH
 
 
 LONGEST = 4096
@@ -229,9 +230,9 @@ LONGEST = 4096
 
 def _over_a_period(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each mixer whose state has a period in t, as that of chunks, which a
-    full chunk empties: the largest state over the period that begins at t, if it exceeds the state
-    at t. `shown` (the columns) is not used: all notes take it."""
-    found: dict[str, tuple[int, int]] = {}
+    full chunk empties: the largest state over the period (at most `LONGEST`) that begins at t, if
+    it exceeds the state at t. `shown` (the columns) is not used: all notes take it."""
+    largest: dict[str, tuple[int, int]] = {}  # mixer -> (elements, token)
     for case in cases:
         if case.symbolic or case.blocked or isinstance(case.figure(STATE.figures[0]), Missing):
             continue
@@ -241,11 +242,11 @@ def _over_a_period(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]
         periods = [a.args[1].at(sizes) for a in floors if "t" in a.args[0].letters]
         if periods and (period := lcm(*map(int, periods))) <= LONGEST:
             t = sizes["t"]
-            each = [state.at({**sizes, "t": u}) for u in range(t, t + period + 1)]
-            most, name = max(each), case.mixer.name
-            if each[-1] == each[0] < most and most > found.get(name, (0, 0))[0]:
-                found[name] = most, t + each.index(most)
-    for name, (most, t) in found.items():
+            held = [state.at({**sizes, "t": u}) for u in range(t, t + period + 1)]
+            most, name = max(held), case.mixer.name
+            if held[-1] == held[0] < most and most > largest.get(name, (0, 0))[0]:
+                largest[name] = most, t + held.index(most)
+    for name, (most, t) in largest.items():
         yield f"state: {name} holds up to {most:,} elements of each sequence, at t = {t:,}"
 
 
@@ -257,8 +258,9 @@ def _of_gathers(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """Yield a sentence with the number of elements, then an item for each array with its readers;
-    or one sentence that nothing must be held."""
+    """Yield a sentence with the formula and the number of elements per sequence, then an item for
+    each array with its elements, its role and the equations by which later tokens read it; or one
+    sentence that nothing must be held."""
     kept = case.about.of(state_of)
     if not kept.arrays:
         yield Sentence(("Nothing must be held: no token reads entries of earlier tokens.",))

@@ -376,16 +376,18 @@ def _written(part: IterationDomain) -> Exact:
 
 
 def _distinct(touched: Iterable[Touched]) -> Elements:
-    """Kind -> the number of distinct entries in these regions, exact in sizes. Gathers add to the
-    entries that other references read: at most one entry per position value (`Touched.named`), and
-    at most every entry that they may select."""
-    found: dict[tuple[str, Array], list[Touched]] = {}
+    """Kind -> the number of distinct entries in these regions, exact in sizes. Per kind and array,
+    the entries that references without a gather read (`placed`) count once each. Gathers add the
+    smaller of two numbers: one entry per position value (`named`), and the entries that they may
+    select and that are not in `placed` (`others`)."""
+    by_array: dict[tuple[str, Array], list[Touched]] = {}
     for one in touched:
-        found.setdefault((one.kind, one.array), []).append(one)
+        by_array.setdefault((one.kind, one.array), []).append(one)
     result = Elements()
-    for (kind, array), several in found.items():
+    for (kind, array), several in by_array.items():
         axes, placed = axes_of(array), [one.region for one in several if one.named is None]
         others: list[Constraints] = []
+        # array of position values -> regions, with an entry for each entry that a gather reads
         names: dict[Array, list[Constraints]] = {}
         for one in several:
             if one.named is not None:
@@ -514,9 +516,9 @@ def moved_by(system: System, phase: str, names: tuple[str, ...]) -> Elements:
 
 @cache
 def _weights(system: System, phase: str) -> Exact:
-    """The number of weights that a phase reads, exact in the sizes: the entries in the union of the
-    regions that references read, summed over the arrays that depend on no input or context and that
-    the phase does not compute."""
+    """The number of weights (entries) that a phase reads, exact in the sizes: the entries in the
+    union of the regions that references read, summed over the arrays that depend on no input or
+    context and that the phase does not compute, such as parameters."""
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     known = tokens(system.forward)
@@ -688,12 +690,13 @@ def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
     "cache" and "state" are added up as "state"; in phases with gradients the sum of all kinds."""
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
-        """The elements moved at given sizes, by kind or in all."""
+        """The elements moved at given sizes: kind -> number, without zeros, in phases without
+        gradients; else the sum of all kinds."""
         elements: Elements = getattr(about.of(traffic_of), kind)
         found: dict[str, int] = {}
         for name, number in elements.at(**sizes).items():
-            of = "state" if name in ROLES else name
-            found[of] = found.get(of, 0) + number
+            shown = "state" if name in ROLES else name  # "cache" and "state" together
+            found[shown] = found.get(shown, 0) + number
         found = {name: number for name, number in sorted(found.items()) if number}
         return sum(found.values()) if about.phase in TRAINING_STEP else found
 

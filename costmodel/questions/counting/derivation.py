@@ -42,11 +42,11 @@ class Sum:
         return self._at(dict(sizes), self.ranges)
 
     def _at(self, values: dict[str, int], ranges: tuple[Index, ...]) -> int:
-        """The value of the sum over the remaining `ranges`, with `values` for sizes and outer
-        indices; 0 where a guard (a condition of the sum) does not hold."""
+        """The value of the sum over the remaining `ranges`, outer first, with `values` for sizes
+        and outer indices; without ranges the body, or 0 where a guard (a condition) is negative."""
         if not ranges:
-            there = all(guard.rational(values) >= 0 for guard in self.guards)
-            return self.body.at(values) if there else 0
+            counted = all(guard.rational(values) >= 0 for guard in self.guards)
+            return self.body.at(values) if counted else 0
         first, *rest = ranges
         low = max(bound.at(values) for bound in first.lower)
         up = min(bound.at(values) for bound in first.upper)
@@ -70,18 +70,20 @@ class Sum:
 
 
 def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Sum]]:
-    """Class of operations -> the sums over index ranges whose closed forms are the counts of one
-    equation at the points that a phase executes (`part` has both): for l tokens, d products each,
-    the sum over i = 1..l and j = 1..d of 1. `accounting`: R terms take R - 1 additions ("strict")
-    or R ("mac").
+    """Class of operations ("mul") -> the sums over index ranges which, added up, are the number of
+    these operations of one equation at the points that a phase executes (`part` has both): for l
+    tokens, d products each, the sum over i = 1..l and j = 1..d of 1. `accounting`: R terms take R -
+    1 additions ("strict") or R ("mac").
 
     Raises:
         Unsupported: the points that the phase executes are not a product of index ranges.
     """
+    # `pinned`: index -> the only value it takes; `guards`: conditions that the ranges do not imply
     pinned, ranges = _ranges(part)
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
     known = frozenset[Poly]().union(*(index.constraints for index in ranges))
     guards = tuple(by_text([c for c in constraints if not implied(known, c)]))
+    # class -> (ranges, guards) -> body
     found: dict[str, dict[tuple[tuple[Index, ...], tuple[Poly, ...]], Poly]] = {}
     points = Points(part.equation, part.variables, part.constraints, accounting)
     for one in executed(part.equation.value, points):
