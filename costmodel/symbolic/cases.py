@@ -85,12 +85,12 @@ def _switches(poly: Poly) -> Iterator[Poly]:
 
 
 def _switch(atom: Fn) -> Poly | None:
-    """The g of an atom Min(1, Max(0, g)); None for any other atom."""
-    rest = [a for a in atom.args if a != 1]
-    if atom.function != "Min" or len(rest) != 1 or len(atom.args) != 2:
+    """The g of an atom Min(1, Max(0, g)), with arguments in any order; None for any other atom."""
+    others = [a for a in atom.args if a != 1]
+    if atom.function != "Min" or len(others) != 1 or len(atom.args) != 2:
         return None
-    inner = next(iter(rest[0].atoms), None)
-    if not isinstance(inner, Fn) or inner.function != "Max" or rest[0] != Poly.atom(inner):
+    inner = next(iter(others[0].atoms), None)
+    if not isinstance(inner, Fn) or inner.function != "Max" or others[0] != Poly.atom(inner):
         return None
     guards = [a for a in inner.args if a.terms]
     return guards[0] if len(guards) == 1 < len(inner.args) else None

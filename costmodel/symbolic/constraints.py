@@ -93,8 +93,8 @@ def quotients(poly: Poly) -> Iterator[tuple[str, str]]:
 
 def _nonnegative(poly: Poly) -> bool:
     """Whether all coefficients are >= 0 once each atom is written as its least value plus a rest of
-    at least 0: l - 1 becomes (1 + rest) - 1 = rest (d as a multiple of n, l as t or more). False if
-    an atom has no known least value."""
+    at least 0: l - 1 becomes (1 + rest) - 1 = rest (d is n times d/n, l is t or more). False, "not
+    proven", also if an atom in a power other than 0 has no known least value."""
     letters = poly.letters
     values: dict[str, Poly] = {}
     if "n" in letters and "d" in letters:
@@ -106,16 +106,16 @@ def _nonnegative(poly: Poly) -> bool:
     poly = poly.substitute(values)
     atoms = sorted(poly.atoms)
     powers = [dict(monomial) for monomial in poly.terms]
-    below = [min(0, *(held.get(atom, 0) for held in powers)) for atom in atoms]
+    below = [min(0, *(each.get(atom, 0) for each in powers)) for atom in atoms]
     monomials = [
-        tuple(held.get(atom, 0) - low for atom, low in zip(atoms, below, strict=True))
-        for held in powers
+        tuple(each.get(atom, 0) - low for atom, low in zip(atoms, below, strict=True))
+        for each in powers
     ]
     scale = lcm(*(Fraction(number).denominator for number in poly.terms.values()))
     terms = dict(zip(monomials, (int(x * scale) for x in poly.terms.values()), strict=True))
-    least: list[int] = []
-    for atom, own in zip(atoms, zip(*monomials, strict=True), strict=True):
-        value = (None if is_variable(atom) else _least_value(atom)) if any(own) else 0
+    least: list[int] = []  # of each atom
+    for atom, of_atom in zip(atoms, zip(*monomials, strict=True), strict=True):
+        value = (None if is_variable(atom) else _least_value(atom)) if any(of_atom) else 0
         if value is None:
             return False
         least.append(value)
@@ -191,8 +191,8 @@ def _parts(constraints: Constraints) -> Sequence[tuple[Constraints, frozenset[st
 @lru_cache(maxsize=200_000)
 def _shadow(constraints: Constraints) -> Constraints | None:
     """The constraints on sizes that remain when all variables (indices) are eliminated over the
-    rationals: they hold wherever the constraints have a solution. Constraints that all sizes
-    satisfy are left out; None if no sizes satisfy the constraints."""
+    rationals (l - w >= 0 of w <= i <= l): they hold wherever the constraints have a solution.
+    Constraints that all sizes satisfy are left out; None if one is proven to fail at all sizes."""
     waiting: set[Poly] = set()
     in_sizes: set[Poly] = set()
     for constraint in constraints:
@@ -251,8 +251,8 @@ EACH_TERM = 5
 @lru_cache(maxsize=50_000)
 def _sizes_contradict(constraints: Constraints) -> bool:
     """Whether constraints in sizes alone are proven to contradict each other. Fourier-Motzkin
-    elimination treats each monomial as a variable, and uses that sizes are at least 1; it gives up
-    (False, "not proven") at more than 60 constraints."""
+    elimination treats each monomial as a variable, column by column, and uses that sizes are at
+    least 1, until a row -1 >= 0 remains; it gives up (False, "not proven") above 60 rows."""
     if hold(constraints):  # some example sizes satisfy all
         return False
     floors = _floor_facts(constraints)
@@ -564,9 +564,9 @@ def require_plain(variable: str, ends: Iterable[Bound]) -> None:
 
 
 def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """The constraints with the hidden variables eliminated: by equations where possible, else by
-    Fourier-Motzkin. Unsupported where a lower and an upper bound have strides (bound multiples of
-    the variable), so that no integer may lie between them."""
+    """The constraints with the variables `hidden` eliminated (i <= j <= l without j: i <= l), by
+    equations where possible, else by Fourier-Motzkin. Unsupported where a lower and an upper bound
+    have strides (bound multiples of the variable), so that no integer may lie between them."""
     remaining = set(constraints)
     waiting = list(hidden)
     while waiting:

@@ -118,8 +118,8 @@ def _is_nonnegative(constraint: Poly, sizes: _Small) -> bool:
 
 
 def _has_whole_quotients(poly: Poly, sizes: _Small) -> bool:
-    """Whether the product of sizes in each term of a polynomial is an integer, in the arguments of
-    functions too."""
+    """Whether the product of sizes in each term of a polynomial is an integer at the example
+    `sizes`, in the arguments of functions too: for 3*d/n, whether n divides d."""
     for monomial in poly.terms:
         if any(power < 0 for _, power in monomial):
             value = _value(Poly({monomial: 1}), sizes)

@@ -324,7 +324,7 @@ def _under(value: Exact, guards: constraints.Constraints) -> Exact:
 
 def _switch(product: BinaryOperation) -> Poly | None:
     """g of a product `x*Min(1, Max(0, g))`, with arguments in this order, if g is a whole number at
-    all sizes; None for any other operation."""
+    all sizes (whole coefficients, no division); None for any other operation."""
     outer = product.right
     if product.op != "*" or not isinstance(outer, FunctionCall) or len(outer.arguments) != 2:
         return None

@@ -352,8 +352,9 @@ QUOTIENT, REST, NUMBER = "quotient", "rest", "number"
 def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
     """A polynomial with the monomials that remain after the substitution l = B*q + r, where q is
     the first of the `quotients` floor((l + c)/B), and `below` = B is a size or a number. In the
-    result B*q is l again, r grows like B, and coefficients are 1. None for quotients of another
-    shape. Monomials with l inside another function stay."""
+    result B*q is l again, r grows like B, and coefficients are 1: l**2 - 2*B*l*q + B**2*q**2
+    becomes B**2. None for quotients of another shape. Monomials with l inside another function
+    stay. `left` is the size l, `beside` the c of each quotient."""
     lengths = {x for q in quotients for x in q.args[0].letters - below.letters}
     divisor, length = min(below.letters, default=""), min(lengths, default="")
     left = Poly.atom(length)
@@ -442,8 +443,9 @@ def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
 
 
 def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths of a power of two: 2**(2*ceil_log2(p) + 3) has the growths of p*p. NoGrowth for
-    an exponent with any other term in sizes, or with a negative coefficient."""
+    """The growths (each a product of powers, none dominated by another) of a power of two:
+    2**(2*ceil_log2(p) + 3) has the growths of p*p. NoGrowth for an exponent with a term that is no
+    positive whole multiple of a logarithm and no number."""
     results: tuple[Growth, ...] = (ONE,)
     for monomial, number in atom.args[0].terms.items():
         if not monomial:

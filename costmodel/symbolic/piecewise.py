@@ -61,7 +61,8 @@ class Exact:
         return Exact(tuple((g, m) for g, p in self.pieces if (m := p * factor).terms))
 
     def least(self, other: Exact) -> Exact:
-        """The minimum of two values at all sizes, as cases; both are at least 0 everywhere."""
+        """The minimum of two values at all sizes, as cases; both are at least 0 everywhere. `apart`
+        is at least 0 where this value is the smaller one, or both are equal."""
         if self.is_zero:
             return self
         result = Exact()  # 0 wherever no case below holds
@@ -162,10 +163,11 @@ class Exact:
         return self._split(frozenset(), most) is None
 
     def _split(self, where: Constraints, most: int | None) -> list[Case] | None:
-        """The cases (constraints, value) into which the guards of the pieces part the sizes of
-        `where`; None if they are more than `most`."""
+        """The disjoint cases (constraints, sum of the pieces whose guards hold) into which the
+        guards part the sizes of `where`; None if they are more than `most`."""
         cases: list[Case] = [(where, Poly())]
         for guards, poly in self.pieces:
+            # (constraints, value, whether all guards of the piece so far hold)
             parts = [(constraints, value, True) for constraints, value in cases]
             for guard in by_text(guards):
                 parts = [

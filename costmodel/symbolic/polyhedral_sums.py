@@ -34,10 +34,10 @@ from costmodel.symbolic.polynomial import Fn, Poly, atom_name, by_text, call
 @lru_cache(maxsize=50_000)
 def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) -> Exact:
     """The sum of `weight` over the integer points of `variables` that satisfy `constraints`, exact
-    in sizes.
+    in sizes: l*(l + 1)/2 for weight 1 over 1 <= j <= i <= l.
 
-    Constraints in sizes alone become guards of the result. The last variable is eliminated first:
-    `variables` are given outermost first.
+    Constraints in sizes alone become guards of the result. A variable that an equation gives is
+    substituted; of the others the last is eliminated first: `variables` are given outermost first.
 
     Raises:
         Unsupported: a variable without a lower or an upper bound, a bound with a stride, or a
@@ -97,8 +97,9 @@ def _with_strides(variables: tuple[str, ...], constraints: Constraints, weight: 
 
 
 def _values(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Sequence[int]]:
-    """The variable with the fewest values between two numbers, at most `SHORT`, and these values;
-    of several such variables the first. Unsupported without such a variable."""
+    """(variable, its values from lowest to highest) for the variable with the fewest values, at
+    most `SHORT`, between two bounds that are numbers; of several such variables the first.
+    Unsupported without such a variable."""
     found = []
     for variable in variables:
         ends = []
@@ -192,7 +193,7 @@ def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[P
 @lru_cache(maxsize=50_000)
 def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
     """The sum of `weight` for `variable` in low..high (high >= low - 1), a polynomial, by
-    Faulhaber's formulas.
+    Faulhaber's formulas: that of j for j in 1..l is l**2/2 + l/2.
 
     Raises:
         Unsupported: the weight holds a function, or a negative power, of the variable.

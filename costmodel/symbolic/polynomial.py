@@ -255,9 +255,10 @@ class Poly(Written):
 
     @staticmethod
     def _from_tidy_terms(terms: dict[Monomial, Number]) -> Poly:
-        """The polynomial of terms without zeros and without integral Fractions: the one object with
-        these terms, made at the first call with its atoms, its letters (inside functions too) and
-        its variables (indices and axes)."""
+        """The polynomial of `terms` (monomial -> coefficient; neither zeros nor integral
+        Fractions): the one object with these terms, made at the first call with its atoms, its
+        letters (the atoms that are no functions, inside functions too) and its variables (the
+        letters that are indices or axes)."""
         key = frozenset(terms.items())
         known = _POLYS.get(key)
         if known is not None:
@@ -452,7 +453,7 @@ def _substituted(poly: Poly, items: tuple[tuple[str, Poly], ...]) -> Poly:
 
 @lru_cache(maxsize=200_000)
 def _sum(one: Poly, two: Poly) -> Poly:
-    """The sum of two polynomials, cached."""
+    """The sum of two polynomials, cached; a term whose coefficients add up to 0 is left out."""
     terms = one.terms.copy()
     for monomial, coefficient in two.terms.items():
         if monomial not in terms:
@@ -544,8 +545,8 @@ def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
 
 
 def _ceil_log2_of(argument: Poly) -> Poly:
-    """ceil_log2 with the powers of two of a product extracted: ceil_log2(2**k * p) = k +
-    ceil_log2(p). A sum stays as it is."""
+    """ceil_log2 of `argument`, with the powers of two of a product extracted: ceil_log2(2**k * p) =
+    k + ceil_log2(p), for k (`whole`) a polynomial. The logarithm of a sum stays as it is."""
     whole = Poly()
     if len(argument.terms) == 1:
         ((monomial, number),) = argument.terms.items()
@@ -645,7 +646,8 @@ def compiled(poly: Poly) -> Callable[[Mapping[str, int]], Number] | None:
 
 
 def _source(poly: Poly) -> str:
-    """The expression of Python for a polynomial, all terms above one denominator: 2*d - l/n is
+    """The expression of Python for a polynomial at numbers `sizes`, all terms above one denominator
+    (`times`, and the atoms `below` with their powers): 2*d - l/n is
     `quotient(-1*sizes['l'] + 2*sizes['d']*sizes['n'], sizes['n'])`."""
     below: dict[str, int] = {}
     for monomial in poly.terms:
@@ -675,7 +677,8 @@ def _source_of_term(number: int, powers: Mapping[str, int]) -> str:
 
 
 def _source_of_atom(atom: str) -> str:
-    """The expression of Python for a size or a function of sizes."""
+    """The expression of Python for a size, `sizes['l']`, or for a function of sizes,
+    `floor_div(sizes['l'], sizes['C'])`; an argument that is a quotient must be `whole`."""
     if not isinstance(atom, Fn):
         return f"sizes[{str(atom)!r}]"
     arguments = []

@@ -103,10 +103,11 @@ def compared_by_structure(kind: type[T]) -> type[T]:
     structural = kind.__eq__
 
     def equal(self: T, other: object) -> bool:
+        """Whether both have the same structure; WrongKind for an operator == in a user's file."""
         frame = sys._getframe(1)
         if str(frame.f_globals.get("__name__")).startswith(USER):
-            size = not getattr(self, "variables", True)
-            if not size and frame.f_code.co_code[frame.f_lasti] == opmap["COMPARE_OP"]:
+            is_size = not getattr(self, "variables", True)  # a polynomial without indices
+            if not is_size and frame.f_code.co_code[frame.f_lasti] == opmap["COMPARE_OP"]:
                 _refuse_equality(self)
         if self is other:
             return True

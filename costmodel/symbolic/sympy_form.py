@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cache
 def to_sympy(poly: Poly) -> sympy.Expr:
-    """A polynomial as a sympy expression over the size letters."""
+    """A polynomial as a sympy expression over the size letters (symbols without assumptions)."""
     import sympy
 
     terms = [
@@ -39,7 +39,7 @@ def symbol(letter: str) -> sympy.Symbol:
 
 @cache
 def _atom_sympy(atom: str) -> sympy.Expr:
-    """An atom as a sympy expression: a symbol, or a function of expressions."""
+    """An atom as a sympy expression: the symbol of a size, or a function of expressions."""
     import sympy
 
     if not isinstance(atom, Fn):

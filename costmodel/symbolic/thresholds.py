@@ -186,7 +186,7 @@ def _factors_of(p: Poly) -> tuple[Poly, ...]:
 
 
 def _from_sympy(factor: sympy.Expr) -> Poly:
-    """A sympy polynomial with whole coefficients as a `Poly`."""
+    """A sympy polynomial with whole coefficients as a `Poly` over the names of its symbols."""
     import sympy
 
     symbols = sorted(factor.free_symbols, key=str)
@@ -241,7 +241,8 @@ class Bound:
         return rf"{exact} \approx {about}" if isinstance(style, Latex) else f"{exact} (≈ {about})"
 
     def _ratio(self, style: Style) -> str:
-        """The text of the bound's value as a quotient: `(d + sqrt(d**2 + 24))/2`."""
+        """The text of the bound's value, (above + sign*sqrt(root))/below, as a quotient in a style:
+        `(d + sqrt(d**2 + 24))/2`, in LaTeX a \\frac; without a root, `above/below`."""
         latex = isinstance(style, Latex)
         above, below = style.poly(self.above), style.poly(self.below)
         if self.root.terms:

@@ -167,8 +167,8 @@ class Cells:
 
     def _function(self, atom: Fn) -> list[Cell]:
         """The cells (range's first size, polynomial) of a function of polynomials, cached: range by
-        range in which all arguments are single polynomials; None where an argument is not
-        defined."""
+        range in which all arguments are single polynomials; None in place of a polynomial where an
+        argument or the function is not defined."""
         if atom not in self._known:
             inside = [self.poly(argument) for argument in atom.args]
             if atom.function in ("Max", "Min"):
@@ -222,7 +222,8 @@ class Cells:
 
     def _power(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
         """Yield the cells (range's first size, value) of 2**x for a polynomial x in first..last,
-        one per value of x; Unsupported if x has many values."""
+        one per value of x, rounded down if a remainder leaves x open; Unsupported if x has many
+        values."""
 
         def of(x: Fraction) -> Fraction:
             return Fraction(2) ** floor(x)

@@ -189,9 +189,9 @@ def _by_class(
     last: int,
     period: int,
 ) -> Iterator[tuple[Range, L]]:
-    """Yield the ranges of first..last in which the property `of` the size is constant, found for
-    each residue class of the size modulo `period` by itself; Unsupported for a period of 1 or above
-    `CLASSES`."""
+    """Yield (range, property) for the ranges of first..last in which the property `of` the size is
+    constant (it follows from the order of `quantities`), found for each residue class of the size
+    modulo `period` by itself; Unsupported for a period of 1 or above `CLASSES`."""
     if not 1 < period <= CLASSES:
         if period == 1:
             raise Unsupported(
@@ -207,10 +207,10 @@ def _by_class(
         value = {letter: Poly.atom(letter) * period + offset}
         inside = [quantity.substitute(value) for quantity in quantities]
 
-        def placed(k: int, offset: int = offset) -> L:
+        def of_class(k: int, offset: int = offset) -> L:
             return of(period * k + offset)
 
-        solved = _solved(inside, letter, placed, 1, (last - offset) // period)
+        solved = _solved(inside, letter, of_class, 1, (last - offset) // period)
         for (start, end, step), label in _joined([*solved]):
             one = Range(period * start + offset, period * end + offset, period * step)
             found.append((one, label))
@@ -252,7 +252,8 @@ def _together(
 
 
 def _joined(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
-    """The ranges in ascending order; adjacent ranges of step 1 with equal properties are joined."""
+    """The pairs `found` of a range and its property, in ascending order of first sizes; adjacent
+    ranges of step 1 with equal properties are joined: 1..4 and 5..9 to 1..9."""
     result: list[tuple[Range, L]] = []
     for one, label in sorted(found, key=lambda pair: pair[0].first):
         if result:
