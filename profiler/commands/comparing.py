@@ -122,20 +122,21 @@ def compare(
             f"--level {level}: expected a number from {LEAST_LEVEL:g} to below 1, such as 0.05"
         )
     files = [word for word in words if word.endswith(FILE)]
+    # `comparison`: the verdict of each pair; `problems`: sentences on what could not be compared
     if files:
         refuse_beside(context, words, files)
-        made, problems = records.compare_files([Path(word) for word in files], level, complain)
+        comparison, problems = records.compare_files([*map(Path, files)], level, complain)
         told(problems)
     else:
         mixers = [named(word) for word in words]
         plan = Plan(mixers, given_sizes(sizes), one_phase(phase), impl, dtype, device, seed)
         problems = []
         with bar() as progress:
-            listed = candidates(plan, problems.append)
+            requests = candidates(plan, problems.append)  # name of a candidate -> its request
             told(problems)
-            pairs = len(listed) * (len(listed) - 1) // 2
+            pairs = len(requests) * (len(requests) - 1) // 2
             run = Run(
-                listed,
+                requests,
                 rounds,
                 processes or rounds_needed(pairs, level),
                 None,  # the number of this process: it is none of several
@@ -148,14 +149,14 @@ def compare(
                 regenerating(context),
                 progress,
             )
-            # in a pipe there is no bar
+            # in a pipe there is no bar: a sentence before each process is printed
             begin = (lambda _: None) if sys.stderr.isatty() else complain
-            made = measured(run, output, complain, begin)
-    show(document(made), format_, None, False, context)
-    told(made.failures)
-    if made.interrupted:
+            comparison = measured(run, output, complain, begin)
+    show(document(comparison), format_, None, False, context)
+    told(comparison.failures)
+    if comparison.interrupted:
         raise KeyboardInterrupt
-    if made.failures or problems:
+    if comparison.failures or problems:
         raise Failed
 
 

@@ -45,12 +45,13 @@ def doctor(
 
     chosen(format_, "--format", formats("data"))
     place = None if device is None else kind_of_device(device)
+    # a GPU that is asked for and missing is examined too, to say why it is missing
     missing = place is not None and place.type == "cuda" and default_device() == "cpu"
     around = Surroundings(str(place) if missing else device_name(device))
     with bar() as progress:
-        found = diagnose(around, quick=quick, progress=progress)
-    show(document(found), format_, None, False, context)
-    if strict and not found.healthy:
+        diagnosis = diagnose(around, quick=quick, progress=progress)
+    show(document(diagnosis), format_, None, False, context)
+    if strict and not diagnosis.healthy:
         raise Failed
 
 
@@ -71,6 +72,7 @@ def statement(
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)
+    # `every`: failed points too; the times of single calls are not needed
     records, problems = recorded(source, complain, every=True, without=OF_CALLS)
     show(document(records), "rich" if format_ == "plain" else format_, output, force, context)
     told(problems)
@@ -108,7 +110,7 @@ def calibrate(
         told([f"{figure} was not measured: {reason}" for figure, reason in missing.items()])
         if not figures:
             raise Failed
-        name, said = from_system(place, Host())
+        name, stated = from_system(place, Host())  # figures that the system states, unmeasured
         kind = CPU if place.type == "cpu" else GPU
-        path.write_text(text(name, kind, [*figures, *said]), encoding="utf-8")
+        path.write_text(text(name, kind, [*figures, *stated]), encoding="utf-8")
     sys.stderr.write(f"{wrapped(harmless(f'wrote {output}'))}\n")

@@ -183,8 +183,8 @@ def _measuring(
 
 
 def measuring(command: Command) -> Command:
-    """Return the command with the options of `_measuring` beside its own: typer sees the joint
-    signature, and the command receives the shared options as one `asked`."""
+    """Return the command with the options of `_measuring` and the sizes beside its own: typer sees
+    the joint signature, and the command receives them as one `asked` (an `Asked`)."""
     signature = inspect.signature(command, eval_str=True)
     shared = inspect.signature(_measuring, eval_str=True).parameters
 
@@ -203,7 +203,8 @@ def measuring(command: Command) -> Command:
 
 
 def planned(asked: Asked) -> Plan:
-    """Make the plan of a command line; without mixers, of the default mixers."""
+    """The plan (what to measure, with which options) of a command line; without mixers, of the
+    default mixers."""
     from costmodel.mixers import DEFAULT
     from costmodel.program.chosen_sizes import given_sizes
     from profiler.run.plan import Plan
@@ -237,12 +238,13 @@ def energy_wanted(asked: bool | None, device: str | None) -> bool:
 def measured(
     asked: Asked, command: str, *, counts_only: bool = False, cold: bool = True
 ) -> Session:
-    """Measure what a command line asks for, and print the failures. A user's module that differs
-    from its equations is one of them, unless it is the only one. Without `cold`, calls are not
-    timed from cold caches.
+    """The session (records and failures) of measuring what a command line asks for. Failures are
+    printed; a user's module that differs from its equations is one, unless it is the only module.
+    `command`, the command line, is kept in the records. Without `cold`, calls are not timed from
+    cold caches.
 
-    A plan that may take longer than `LONG_S` is announced. Raises UsageError: `counts_only` is
-    given together with an option of timing.
+    A plan that may take longer than `LONG_S` is announced. Raises UsageError: `counts_only` (time
+    nothing) is given together with an option of timing.
     """
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.duration import estimate, longest_s
@@ -253,8 +255,8 @@ def measured(
 
     limits = replace(LatencyLimits.within(asked.seconds), cold=cold)
     number = asked.processes or 1
-    apart: list[tuple[Request, MeasureError]] = []
-    fitting = requests(planned(asked), processes=number, unequal=lambda *each: apart.append(each))
+    unequal: list[tuple[Request, MeasureError]] = []  # modules that differ from their equations
+    fitting = requests(planned(asked), processes=number, unequal=lambda *one: unequal.append(one))
     wanted = list({Point(request).key: request for request in fitting}.values())
     refuse_too_many(len(wanted), 1, number)
     if counts_only:
@@ -267,7 +269,7 @@ def measured(
     starts = None if number == 1 else one_worker(asked)  # None: measured in this process
     settle_objects()  # measurements of memory collect garbage: without torch's own objects
     with bar() as progress:
-        found = session.run(
+        done = session.run(
             wanted,
             asked.output,
             limits=limits,
@@ -279,10 +281,10 @@ def measured(
             starts=starts,
             further=None if counts_only else further(asked),
         )
-    for request, error in apart:
-        found.lose(request, failure_of(error))
-    told(found.failures)
-    return found
+    for request, error in unequal:
+        done.lose(request, failure_of(error))
+    told(done.failures)
+    return done
 
 
 def settle_objects() -> None:
@@ -402,11 +404,11 @@ def profile(
     from profiler.run.report import document
 
     chosen(format_, "--format", formats("rows", "data"))
-    found = measured(asked, regenerating(context), counts_only=counts_only)
-    if found.measurements:
-        show(document([*found.measurements, *found.lost]), format_, None, False, context)
-    raise_if_interrupted(found, asked.output)
-    if found.failures:
+    session = measured(asked, regenerating(context), counts_only=counts_only)
+    if session.measurements:  # `lost`: records of failed requests, which keep the reason alone
+        show(document([*session.measurements, *session.lost]), format_, None, False, context)
+    raise_if_interrupted(session, asked.output)
+    if session.failures:
         raise Failed
 
 
@@ -438,7 +440,8 @@ def reconcile(
 
     chosen(format_, "--format", formats("rows", "data"))
     on = on_board(board)
-    lost: list[Measurement] = []
+    lost: list[Measurement] = []  # records of failed requests, which keep the reason alone
+    # `problems`, `unknown`: sentences on lines that are no records, failures, records in no ladder
     if source is not None:
         if beside := typed_beside(context, "source", "own", "full", "strict", "board", "format_"):
             listed = ", ".join(beside)
@@ -452,16 +455,16 @@ def reconcile(
         refuse_without_equations(asked.mixers or ())
         # cold times stand in no table here: only a file of records is given them
         cold = asked.output is not None
-        found = measured(asked, regenerating(context), counts_only=counts_only, cold=cold)
-        records, problems, lost = found.measurements, found.failures, found.lost
+        session = measured(asked, regenerating(context), counts_only=counts_only, cold=cold)
+        records, problems, lost = session.measurements, session.failures, session.lost
     # a file may hold many records: each is freed as soon as it has a ladder
-    made, unknown = ladders(
+    compared, unknown = ladders(
         records if source is None else emptied(records), on, advise=source is None
     )
     told(unknown)
-    if made:
-        show(document(made, lost, full=full), format_, None, False, context)
+    if compared:
+        show(document(compared, lost, full=full), format_, None, False, context)
     if source is None:
-        raise_if_interrupted(found, asked.output)
-    if problems or unknown or (strict and any(ladder.findings for ladder in made)):
+        raise_if_interrupted(session, asked.output)
+    if problems or unknown or (strict and any(ladder.findings for ladder in compared)):
         raise Failed

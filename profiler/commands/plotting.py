@@ -126,35 +126,35 @@ def plot(
     no_source(output, files)
     import_own(own)
     problems: list[str] = []
-    if files:
-        found = chosen_kind(kind, "measured", list(KINDS.values()), "records")
+    if files:  # a figure of records
+        drawn = chosen_kind(kind, "measured", list(KINDS.values()), "records")
         why = "records hold their values"
         refuse_beside(context, why, "shown", "only", "board", *OF_BOTH)
-        records, problems = recorded(files, complain, without=found.without)
+        records, problems = recorded(files, complain, without=drawn.without)
         told(problems)
-        wanted = tuple(name for part in listed(phase) for name in phases(part))
-        selection = PlotSelection(along(over or "l,d"), wanted, listed(dtype), listed(only))
-        picture = found.values(OfRecords(records, selection, on_board(board)))
-    else:
-        known = phase and phase_name(chosen(phase, "--phase", list(PHASES)))
-        letters = tuple((over or usual_size(known or "")).split(","))
+        of_phases = tuple(name for part in listed(phase) for name in phases(part))
+        selection = PlotSelection(along(over or "l,d"), of_phases, listed(dtype), listed(only))
+        picture = drawn.values(OfRecords(records, selection, on_board(board)))
+    else:  # a figure of mixers
+        one_phase = phase and phase_name(chosen(phase, "--phase", list(PHASES)))
+        letters = tuple((over or usual_size(one_phase or "")).split(","))
         usual = "winners" if len(letters) > 1 else "curves"
-        found = chosen_kind(kind, usual, list(KINDS.values()), "mixers")
+        drawn = chosen_kind(kind, usual, list(KINDS.values()), "mixers")
         refuse_beside(context, "a figure of mixers is drawn from equations", "shown", *OF_BOTH,
                       *OF_MIXERS, *(f"size_{letter}" for letter in sizes))  # fmt: skip
-        if (len(letters) == 2) != (found.name == "winners") or len(letters) > 2:
+        if (len(letters) == 2) != (drawn.name == "winners") or len(letters) > 2:
             raise UsageError(
                 f"--over {','.join(letters)}: expected one size for curves, and two for winners"
             )
         dtypes = (dtype, state_dtype, weight_dtype, cache_dtype)
         asked = OfMixers(
-            tuple(without_fields(shown, ignore)), by, letters, known, form, convention, dtypes,
+            tuple(without_fields(shown, ignore)), by, letters, one_phase, form, convention, dtypes,
             given_sizes(sizes), on_board(board),
         )  # fmt: skip
-        picture = found.values(asked)
-    picture = shortened(picture)
+        picture = drawn.values(asked)
+    picture = shortened(picture)  # to the first panels, if there are too many
     with written_whole(output) as path:
-        write(picture, found.draw, path, wide)
+        write(picture, drawn.draw, path, wide)
     told(picture.missing)
     if problems:
         raise Failed
