@@ -128,13 +128,14 @@ def published(verdicts: Sequence[Verdict]) -> Document:
 
 
 def _counts(verdicts: Sequence[Verdict]) -> Table:
-    """The table of the numbers of claims with each verdict, a row per source and one for all."""
+    """The table of the numbers of claims with each verdict, a row per source (whose claims follow
+    each other) and, for several sources, one for all together."""
     names = ("claims", *VERDICTS, "misprints")
-    groups = [(s, list(found)) for s, found in groupby(verdicts, key=lambda v: v.source)]
+    groups = [(s, list(claims)) for s, claims in groupby(verdicts, key=lambda v: v.source)]
     groups += [("together", list(verdicts))] if len(groups) > 1 else []
     rows = tuple(
         (source, *(numbers[name] for name in names))
-        for source, numbers in ((source, summary(found)) for source, found in groups)
+        for source, numbers in ((source, summary(claims)) for source, claims in groups)
     )
     lead = Column("source", "source", numeric=False, names=True)
     return Table("Verdicts by source", (lead, *(Column(name, name) for name in names)), rows)
@@ -225,7 +226,8 @@ def _formula(text: str) -> Cell:
 
 
 def data(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The object of JSON: the claims with their verdicts, and the summary."""
+    """The object of JSON: the claims with the evidence of their verdicts (as in `Verdict`), and the
+    `summary` (word of a verdict -> number of claims, ...)."""
     return {
         "claims": [
             {

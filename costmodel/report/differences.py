@@ -68,12 +68,12 @@ class ByName:
         """Name of an equation -> the names of the other equations and of the inputs that it reads;
         parameters and buffers are left out."""
         owner = {e.array.name: e.part_of for e in self.system.equations}
-        found: dict[str, set[str]] = {}
+        reads: dict[str, set[str]] = {}
         for equation in self.system.equations:
             arrays = (a for a in equation.value.arrays if a.role not in OUTSIDE)
             names = {owner.get(array.name, array.name) for array in arrays}
-            found.setdefault(equation.part_of, set()).update(names - {equation.part_of})
-        return {name: frozenset(names) for name, names in found.items()}
+            reads.setdefault(equation.part_of, set()).update(names - {equation.part_of})
+        return {name: frozenset(names) for name, names in reads.items()}
 
     @cached_property
     def made_for(self) -> Mapping[tuple[str, str, str], str]:
@@ -189,7 +189,8 @@ class Differences:
         return tuple(zip(self.names, (self.one, self.two), strict=True))
 
     def parts(self) -> list[Part]:
-        """The document: a line about each mixer, the convention, and a section for each phase.
+        """The parts of the document: an item about each mixer, the convention, and a section for
+        each phase, with the reasons in place of a table where a mixer has no answer.
 
         Raises:
             SizeError: numbers that do not fit one of the mixers; EquationError: an unknown form.
@@ -200,22 +201,22 @@ class Differences:
             if not self.symbolic:
                 fit(side.mixer, side.sizes)
                 well_formed_at(side.mixer, side.form, side.sizes)
-        found: list[Part] = [Heading(f"{self.names[0]} against {self.names[1]}", 1)]
-        found += [Paragraph(self._about(*side), item=True) for side in self.sides]
-        chosen = self.one.convention
-        found.append(Paragraph((f"Convention {chosen.title}: {chosen.caption}.",)))
+        parts: list[Part] = [Heading(f"{self.names[0]} against {self.names[1]}", 1)]
+        parts += [Paragraph(self._about(*side), item=True) for side in self.sides]
+        convention = self.one.convention
+        parts.append(Paragraph((f"Convention {convention.title}: {convention.caption}.",)))
         reasons: list[str] = []
         for phase in self.one.phases:
-            found.append(Heading(PHASE_TITLES[phase]))
+            parts.append(Heading(PHASE_TITLES[phase]))
             shares, missing = self._of_sides(phase)
             if missing:
-                found += [Paragraph((f"There is no answer for {one}.",)) for one in missing]
+                parts += [Paragraph((f"There is no answer for {one}.",)) for one in missing]
                 reasons += missing[:1]
             else:
-                found += self._phase(phase, *shares)
+                parts += self._phase(phase, *shares)
         if len(reasons) == len(self.one.phases):
             raise Unanswered(reasons[0])
-        return found
+        return parts
 
     def _about(self, name: str, side: Explanation) -> Line:
         """The sentence about one mixer: title, form, and its sizes."""
@@ -286,21 +287,22 @@ class Differences:
         return Formula(value) if self.symbolic else value.at({})
 
     def _table(self, one: Shares, two: Shares, phase: str) -> Table:
-        """The table of one phase, first mixer minus second, in four sections: equations that
-        differ, those of one mixer alone, those of the other alone, those with equal counts; then
-        the sums over all equations."""
+        """The table of one phase: for each pair of equations the operations of both mixers, and by
+        class the first's minus the second's. Four sections: equations that differ, those of one
+        mixer alone, of the other alone, those with equal counts; then the sums over all."""
         classes = {*one.columns, *two.columns}
         columns = [c for c in CLASSES if c in classes] + sorted(classes - {*CLASSES, *LAST})
         columns += [c for c in LAST if c in classes]
         differ, left, right, alike = (list[Row]() for _ in range(4))
         sums = [Exact()] * (2 + len(columns))
         for pair in aligned(one, two):
-            own, other = (
+            left_values, right_values = (
                 [self._values(side, shares, name, column) for column in columns]
                 for (_, side), shares, name in zip(self.sides, (one, two), pair, strict=True)
             )
-            apart = [a - b for a, b in zip(own, other, strict=True)]
-            values = [own[-1], other[-1], *apart]  # the last column is the total
+            apart = [a - b for a, b in zip(left_values, right_values, strict=True)]
+            # the last column is the total
+            values = [left_values[-1], right_values[-1], *apart]
             sums = [total + value for total, value in zip(sums, values, strict=True)]
             same = not any(part.terms for value in apart for _, part in value.chambers())
             place = left if not pair[1] else right if not pair[0] else alike if same else differ

@@ -161,8 +161,8 @@ class Explanation:
                 yield from self._told(question, question.figures[0].phases[0])
 
     def _introduction(self) -> Paragraph:
-        """A paragraph: source, aliases, the sizes with their meanings and numbers, and the
-        convention."""
+        """A paragraph about the mixer: source, aliases, the sizes with their meanings, h = d/n if
+        the formulas print h, the numbers at which figures are given, and the convention."""
         line: list[Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
         if self.mixer.aliases:
             line.append(f"Also called {', '.join(self.mixer.aliases)}. ")
@@ -198,8 +198,9 @@ class Explanation:
         return f"no answer: {reason}" if reason else None
 
     def _costs(self) -> Iterator[Part]:
-        """Yield the table of the usual figures: those of all phases, then a section for each phase
-        with an answer; below it the reasons of the other phases, and the limits of a board."""
+        """Yield the table of the usual figures, with notes on their meanings: those of all phases,
+        then a section for each phase with an answer; below it the reasons of the other phases, and
+        the limits of a board."""
         reasons = {phase: self._reason(phase) for phase in self.phases}
         cases = [self.case(phase) for phase, reason in reasons.items() if reason is None]
         rows: list[Row | Section] = []
@@ -275,7 +276,7 @@ class Explanation:
             yield Paragraph((f"{question.title}: not derived: {error}.",))
 
     def _listing(self, said: Listing, phase: str) -> Table:
-        """A question's table as a table of the document, with the phase in its title."""
+        """The table `said` of a question as one of the document, with the phase in its title."""
         title = PHASE_TITLES[phase]
         columns = tuple(
             Column(name, header, numeric=number) for name, header, number in said.columns
@@ -395,29 +396,29 @@ class Explanation:
                     yield from self._against(other, phase)
 
     def _against(self, other: str, phase: str) -> Iterator[Part]:
-        """Yield a sentence that says where this form takes fewer operations than `other`, as a
-        condition on the sizes, or else by ranges of lengths. Nothing if a form has no answer in the
-        phase at these sizes."""
+        """Yield a paragraph that says where this form takes fewer operations than the form `other`,
+        as a condition on the sizes, or else by ranges of lengths, and how many both take at these
+        sizes. Nothing if a form has no answer in the phase at these sizes."""
         forms = [answers(self.mixer, name, phase, self.convention) for name in (self.form, other)]
-        if any(found.beyond(self.sizes) for found in forms):
+        if any(about.beyond(self.sizes) for about in forms):
             return
         over = usual_size(phase)
         letters = {x for name in (self.form, other) for x in letters_of(self.mixer, phase, name)}
         free = letters - {over, *self.mixer.given}
-        about = Crossover(
+        at_sizes = Crossover(
             tuple(forms), FIGURES["total"], over, {x: self.sizes[x] for x in sorted(free)}
         )
         try:
-            values = about.values(self.sizes[over]).values()
+            values = at_sizes.values(self.sizes[over]).values()
         except Unanswered:
             return
         numbers = f"{self.form} takes {{:,}}, {other} {{:,}}".format(*values)
-        open_ = replace(about, given={"b": self.sizes["b"]})
+        open_ = replace(at_sizes, given={"b": self.sizes["b"]})
         lengths: Line = ()
         words = _fewer(self.form, other, open_, self.names or {})
         if not words:
             words = (f"whether {self.form} or {other} takes fewer operations depends on the sizes",)
-            ranges = _ranges(self.form, other, about)
+            ranges = _ranges(self.form, other, at_sizes)
             lengths = (" With all sizes but ", letter(over), " fixed, ", *ranges, ".")
         here = f". At these sizes {numbers}."
         yield Paragraph((f"{OCCASIONS[phase]}, ", *words, here, *lengths))

@@ -139,8 +139,8 @@ class Latex(Typeset):
     missing = "--"
 
     def pieces(self, document: Document) -> Iterator[str]:
-        """Yield the document in LaTeX: a preamble in comments, then its parts, list items in an
-        itemize environment."""
+        """Yield the document in LaTeX, in one piece: a preamble in comments, then its parts,
+        successive list items in an itemize environment."""
         parts = list(document.parts())
         self.lead = document.lead
         self.several = sum(isinstance(part, Table) for part in parts) > 1
@@ -175,32 +175,32 @@ class Latex(Typeset):
         inches = self.page.inches
         part, names = _with_short_floors(part, self.page.names)
         writer = Latex(replace(self.page, names=names))
-        made = _Layout(part, writer, round(inches * PER_INCH) if inches else ROOM)
+        layout = _Layout(part, writer, round(inches * PER_INCH) if inches else ROOM)
         slug = f"-{part.slug}" if self.several and part.slug else ""
         label = rf"\label{{{self.page.label}{slug}}}" if self.page.label else ""
         caption = self._caption(part)
         # the title and the lead stand below the table if the user gives another caption
         own = self.about(part) if self.page.caption else []
-        if inches and made.fits(caption, own):
-            return _float(made, caption, label, own, "")
-        asked, narrow = made, inches is not None and inches < COLUMN
+        if inches and layout.fits(caption, own):
+            return _float(layout, caption, label, own, "")
+        asked, narrow = layout, inches is not None and inches < COLUMN
         if inches:  # both columns of a text with two, or at least the usual page
-            made = replace(made, room=2 * made.room if narrow else max(made.room, ROOM))
-        if made.fits(caption, own):
+            layout = replace(layout, room=2 * layout.room if narrow else max(layout.room, ROOM))
+        if layout.fits(caption, own):
             if narrow:
                 fitting = asked.columns_that_fit(caption, own)
                 self._tell_misfit(part, "takes the width of the page (table*)", fitting)
-            return _float(made, caption, label, own, "*")
+            return _float(layout, caption, label, own, "*")
         # too long for a page, a table of numbers alone is turned if two panels then suffice
         formulas = any(isinstance(cell, Formula) for row in part.body for cell in row)
-        if len(part.rows) > LINES and len(made.panels) > 2 and not formulas:
-            wide = turned_page(made)
-            made = wide if len(wide.panels) <= 2 else made
-        if inches and (narrow or made.line == TURNED_LINE):
-            turned = ", on turned pages" if made.line == TURNED_LINE else ""
+        if len(part.rows) > LINES and len(layout.panels) > 2 and not formulas:
+            wide = turned_page(layout)
+            layout = wide if len(wide.panels) <= 2 else layout
+        if inches and (narrow or layout.line == TURNED_LINE):
+            turned = ", on turned pages" if layout.line == TURNED_LINE else ""
             fitting = asked.columns_that_fit(caption, own)
             self._tell_misfit(part, f"runs over pages in one column (longtable{turned})", fitting)
-        return _long(made, caption, label, own)
+        return _long(layout, caption, label, own)
 
     def _tell_misfit(self, table: Table, instead: str, fitting: int) -> None:
         """Tell the user that a table does not fit the asked width: what the table is `instead`, and
@@ -255,7 +255,8 @@ class Latex(Typeset):
         ]
 
     def equation(self, shown: Shown) -> str:
-        """A displayed equation as a paragraph, so that LaTeX breaks it at its signs."""
+        """A displayed equation `left = right = closed form, ranges (number)` as a paragraph, so
+        that LaTeX breaks it at its signs; the cases of a closed form are joined by semicolons."""
         right, closed = shown.right, shown.closed
         sides = []
         if isinstance(right, Math):
@@ -397,7 +398,8 @@ class _Layout:
         return 0
 
     def _lines(self, panel: Sequence[int]) -> float:
-        """The estimated lines of a panel: its rules and gaps, its headings, and its rows."""
+        """The estimated lines of a panel (numbers of its columns) on the page: its rules and gaps
+        (1.5 each), its headings, and its rows, each as long as its longest cell."""
         room = self._rooms(panel)
         head = max(len(_heading(self.table.columns[k], room[k])) for k in panel)
         sections = len(self.table.rows) - len(self.table.body)
@@ -513,8 +515,9 @@ class _Layout:
         return found
 
     def _shares(self, panel: Sequence[int]) -> Mapping[int, float]:
-        """Column -> its share of the page's width; {} for a single panel of unbroken cells that the
-        page has room for."""
+        """Number of a column -> its share (of 1) of the page's width: columns that name rows have
+        the same in all panels, others share the rest. {} for a single panel of unbroken cells that
+        the page has room for."""
         fits = sum(self.natural[k] + GAP for k in panel) <= self.room
         if len(self.panels) == 1 and fits and not any(map(self.breaks, panel)):
             return {}
@@ -522,8 +525,8 @@ class _Layout:
         widest = max(sum(self.widths[k] for k in other) for other in self.panels)
         lead = sum(self.widths[k] for k in names) / max(widest, self.room)
         rest = self._stretched([k for k in panel if k not in names], self.room * (1 - lead))
-        own = {k: self.widths[k] / max(widest, self.room) for k in names}
-        return {k: own[k] if k in names else (1 - lead) * rest[k] for k in panel}
+        naming_rows = {k: self.widths[k] / max(widest, self.room) for k in names}
+        return {k: naming_rows[k] if k in names else (1 - lead) * rest[k] for k in panel}
 
     def _stretched(self, columns: Sequence[int], room: float) -> Mapping[int, float]:
         """Column -> its share (of 1) of the panel's width beside the columns that name rows.
@@ -540,8 +543,8 @@ class _Layout:
         return " & ".join(self._head(k, room) for k, room in self._rooms(panel).items()) + r" \\"
 
     def _head(self, k: int, room: int) -> str:
-        """The heading of a column of `room` characters; a heading of several lines is a tabular of
-        its own."""
+        """The heading in LaTeX of column number `k`, which is `room` characters wide: one line, or
+        a tabular of its own for several lines; a header with formulas is not broken."""
         column = self.table.columns[k]
         if not column.title and not isinstance(column.header, str):
             return self.writer.text(column.header)
@@ -553,7 +556,8 @@ class _Layout:
         return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{inside}\end{{tabular}}"
 
     def body(self, panel: Sequence[int]) -> str:
-        """The rows of a panel (some of the columns) in LaTeX, with section headings across it."""
+        """The rows of a panel (the numbers of some columns) in LaTeX, with section headings across
+        it."""
         lines = []
         for row in self.table.rows:
             if not isinstance(row, Section):
@@ -590,17 +594,18 @@ class _Layout:
         return "\n".join(f"{lead} {line.strip()}" for line in lines)
 
     def _letter(self, cell: Text, letter: str) -> str:
-        """The paragraph of a letter: the formula, the case at the default sizes first; or, where
-        the cell prints this case, its condition and the other cases."""
+        """The paragraph below the table of a letter, for the formula `cell`: its cases, that at the
+        default sizes first; of this case the condition alone where the cell prints it (`main`)."""
         assert isinstance(cell, Formula)
         main, names = self.main(cell), self.writer.page.names
-        found = self.writer.cases(cell)
+        written = self.writer.cases(cell)
         if (usual := self.usual(cell)) is not None:
             at = [guards for guards, _ in cases(cell.value)].index(usual[0])
-            lead = found.pop(at) if main is None else f"If ${conditions_latex(usual[0], names)}$"
-            found = [lead, *(found if main is None else found[:at] + found[at + 1 :])]
+            others = written[:at] + written[at + 1 :]
+            lead = written[at] if main is None else f"If ${conditions_latex(usual[0], names)}$"
+            written = [lead, *others]
         mark = f"({letter})" if main is None else rf"\textsuperscript{{{letter}}}\,"
-        return f"{mark} {'; '.join(found).replace(', ', ALLOWED)}."
+        return f"{mark} {'; '.join(written).replace(', ', ALLOWED)}."
 
 
 ALLOWED = r",\allowbreak "
@@ -608,10 +613,11 @@ ALLOWED = r",\allowbreak "
 
 
 def _with_short_floors(table: Table, names: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
-    """The table with a note on the quotients rounded down that its formulas hold more than once,
-    and `names` with a short name for each."""
-    held = (cell.value for row in table.body for cell in row if isinstance(cell, Formula))
-    often = [atom for atom, times in Counter(chain.from_iterable(map(floors, held))).items()
+    """The table with a note on the quotients rounded down, such as floor(l/C), that its formulas
+    hold more than once, and `names` (text of a size or function -> LaTeX) with a short name for
+    each."""
+    values = (cell.value for row in table.body for cell in row if isinstance(cell, Formula))
+    often = [atom for atom, times in Counter(chain.from_iterable(map(floors, values))).items()
              if times > 1]  # fmt: skip
     if not often:
         return table, names

@@ -100,8 +100,9 @@ class Entry:
         return ", ".join(f"{f}*" if reason else f for f, reason in self.mixer.inference.items())
 
     def as_json(self) -> dict[str, object]:
-        """The entry of JSON; `implementations` and `classes` are null if a package that they need
-        is not installed."""
+        """The entry of JSON: `implementations` (names) and `classes` (name -> class), null if a
+        package that they need is not installed; form -> whether it has one-token inference, or the
+        `reason` why not; option, or variant's name -> meaning, or full name."""
         modules = self.implementations
         return {
             "name": self.mixer.name,
@@ -203,15 +204,16 @@ BRIEF = (
 
 
 def _table(found: Sequence[Entry], whole: bool) -> Table:
-    """The table with a section per family and notes below; unless `whole`, only the first `BRIEFLY`
-    columns, and a note on how to see the others."""
+    """The table of the entries `found`, a row for each mixer, with a section per family and notes
+    below; unless `whole`, only the first `BRIEFLY` columns, and a note on how to see the others."""
     shown = COLUMNS if whole else COLUMNS[:BRIEFLY]
     families: dict[str, list[Entry]] = {}
     for entry in found:
         families.setdefault(entry.mixer.group, []).append(entry)
     rows: list[tuple[str, ...] | Section] = []
-    for family, of in families.items():
-        rows += [Section((family,)), *(tuple(cell(entry) for *_, cell in shown) for entry in of)]
+    for family, members in families.items():
+        rows.append(Section((family,)))
+        rows += [tuple(cell(entry) for *_, cell in shown) for entry in members]
     columns = (
         Column("name", "name", numeric=False, names=True),
         *(Column(name, header, numeric=False, wide=True) for name, header, _ in shown[1:]),
@@ -228,7 +230,8 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
 
 
 def _rows(found: Sequence[Entry]) -> Rows:
-    """Header and rows of CSV: one row per mixer, with all columns."""
+    """Header and rows of CSV: one row per mixer, with all columns, its source and the classes of
+    its modules ("" if a package that they need is not installed)."""
     header = ("group", "name", "aliases", "title", "idea", "forms", "paper", "options",
               "implementations", "references", "source", "classes")  # fmt: skip
     rows = []
@@ -242,8 +245,8 @@ def _rows(found: Sequence[Entry]) -> Rows:
 
 
 def _options(found: Sequence[Entry]) -> list[Note]:
-    """Notes that explain the options of the mixers, [] if none has options; mixers with equal
-    options share a note: `options of A, B: bias (a bias on the output)`."""
+    """Notes that explain the options of the mixers, [] if none has options: how options are typed,
+    then one for mixers with equal options: `options of A, B: bias (a bias on the output)`."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for mixer in (entry.mixer for entry in found):
         if mixer.offers:

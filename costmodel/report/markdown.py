@@ -36,8 +36,8 @@ class Markdown(Typeset):
         return f"{'#' * part.level} {escaped(part.text)}"
 
     def display(self, part: Display) -> str:
-        """The equations as one block of aligned LaTeX, a line each: `left &= right`, ranges,
-        number."""
+        """The equations as one block of aligned LaTeX, a line each: `left &= right = closed form`,
+        ranges of indices, number in the source."""
         lines = []
         for shown in part.equations:
             sides = " = ".join(self.tex(s) for s in (shown.right, shown.closed) if s is not None)
@@ -53,7 +53,8 @@ class Markdown(Typeset):
         return f"{fence}text\n{part.text}\n{fence}"
 
     def table(self, part: Table, notes: Sequence[Line]) -> str:
-        """A table with its title above, and below it its footnotes and `notes`."""
+        """The table as text: its title above, and below it its numbered footnotes and `notes`; a
+        section is a row with its bold heading in the first cell."""
         head = [self.text(column.header) for column in part.columns]
         rule = ["---:" if column.numeric else "---" for column in part.columns]
         body = [

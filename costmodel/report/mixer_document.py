@@ -100,8 +100,8 @@ def shown(
     block: Block, request: Request, printable: Callable[[Text], Text] | None = None
 ) -> doc.Table:
     """The table of one phase. Sizes that vary have a column even if it is not requested; the form
-    has a column only if that is requested, and otherwise stands behind the mixer's name. A note
-    tells of rows without the phase if no mixer was named. `printable`: as `document` has it."""
+    has a column only if that is requested, and otherwise stands behind the mixer's name. Rows
+    without the phase stand in a note if no mixer was named. `printable`: as `document` has it."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
     # mixer and form begin the row, if asked for first, and the sizes that vary follow
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
@@ -349,10 +349,10 @@ def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
 
 def _less_in_other_forms(figure: Figure, rows: Sequence[Row], given: Given) -> Iterator[Note]:
     """Yield a note for each mixer of which other forms, without a row, hold less of a figure (the
-    state) than its rows do, with the amount: a formula for one sequence, or a number where the
+    state) than a row does, with the amount: a formula for one sequence, or a number where the
     formula has several cases. Rows that hold as much at twice the length are passed over."""
     shown = {(row.mixer, row.form) for row in rows}
-    found: dict[Mixer, dict[Line, dict[str, None]]] = {}
+    lesser: dict[Mixer, dict[Line, dict[str, None]]] = {}  # mixer -> amount -> forms
     for row in rows:
         held = row.figure(figure)
         others = [form for form in row.mixer.forms if (row.mixer, form) not in shown]
@@ -372,30 +372,31 @@ def _less_in_other_forms(figure: Figure, rows: Sequence[Row], given: Given) -> I
                 formula = replace(other, sizes={"b": 1}, symbolic=True).figure(figure)
                 if isinstance(formula, Exact) and len(formula.pieces) == 1:
                     words = (Formula(formula), f" {figure.unit} of each sequence")
-                found.setdefault(row.mixer, {}).setdefault(words, {})[form] = None
-    for mixer, lesser in found.items():
-        for words, forms in lesser.items():
+                lesser.setdefault(row.mixer, {}).setdefault(words, {})[form] = None
+    for mixer, amounts in lesser.items():
+        for words, forms in amounts.items():
             listed = " or ".join(forms)
             lead = f"{figure.name}: "
             yield Note((lead, named(mixer), f" in form {listed} holds less, ", *words))
 
 
 def _searched(block: Block) -> Iterator[Note]:
-    """Yield the notes on numbers that were found by search, since no formula is derived."""
+    """Yield the notes on numbers that were found by search, since no formula is derived: for each
+    column and reason the mixers."""
     for name in block.columns:
-        found: dict[str, dict[str, None]] = {}
+        by_reason: dict[str, dict[str, None]] = {}
         for row in block.rows:
             value = row.value(name)
             if isinstance(value, Searched):
-                found.setdefault(value.reason, {})[row.mixer.name] = None
-        for reason, mixers in found.items():
+                by_reason.setdefault(value.reason, {})[row.mixer.name] = None
+        for reason, mixers in by_reason.items():
             what = f"{name} of {', '.join(mixers)}"
             yield _note(f"{what}: {FOUND} (no formula: {reason})", name)
 
 
 def _divided(block: Block) -> Iterator[Note]:
-    """Yield the note on which columns of a table per token are divided by the number of tokens and
-    which are not; nothing if none is divided."""
+    """Yield the note on which columns of a table per token are divided by the number of tokens (b
+    new ones in inference, else b*l) and which are not; nothing if none is divided."""
     new = block.phase == "inference"
     tokens = (" new",) if new else (" × ", doc.letter("l"))
     figures = [COLUMNS[name] for name in block.columns if name in COLUMNS]
@@ -478,9 +479,10 @@ def sizes_of(
     open_: Collection[str] = (),
     unused: Collection[str] = (),
 ) -> Line:
-    """A line with the sizes of forms in phases, `sizes: sequence length l = 8; by default model
-    width d = 128`: those given (or `open_`, letters of formulas), then those with defaults, without
-    the sizes `unused`; and the given sizes that none of the forms has."""
+    """A line with the sizes of forms (mixer, name of its form) in phases, `sizes: sequence length l
+    = 8; by default model width d = 128`: those `given` (letter -> values) or `open_` (letters of
+    formulas), then those with defaults, without the sizes `unused` and those that stand in a
+    mixer's braces; at the end the given sizes that none of the forms has."""
     letters: dict[str, dict[Mixer, None]] = {}
     for mixer, form in forms:
         for x in {x for phase in phases for x in letters_of(mixer, phase, form)}:
@@ -612,7 +614,8 @@ def _refuse_taken_name(
 
 
 def _refuse_index_name(letter: str, name: str, mixers: Sequence[Mixer]) -> None:
-    """Raise SizeError if a name of a size is the name of an index in a mixer's equations."""
+    """Raise SizeError if `name`, in place of the size `letter`, is the name of an index in the
+    equations of a mixer: a formula would have one name for two things."""
     for mixer in mixers:
         for equation in (e for form in mixer.forms.values() for e in form.equations):
             inside = (index for _, over in walk(equation.value) for index in over)

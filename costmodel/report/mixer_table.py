@@ -230,8 +230,9 @@ def baseline(request: Request) -> Callable[[Case], Case]:
     mixer = plain if plain in requested else next(iter(requested), plain)
 
     def of(case: Case) -> Case:
-        """The case of self-attention whose figures the ratios of `case` divide by, at the same
-        sizes, or given or default ones; Unanswered of a network, and if that case has no answer."""
+        """The case of self-attention whose figures the ratios of `case` divide by, in its phase. A
+        size is that in the baseline's braces, else that of `case`, else a given or, with numbers, a
+        default one. Unanswered of a network, and if that case has no answer."""
         if isinstance(case.mixer, Whole):
             raise Unanswered(
                 f"no ratio: ratios compare a mixer with {BASELINE}, and this is a network"
@@ -437,6 +438,7 @@ def _rows(
     row, if the given sizes alone do not fit a mixer that the user named; or SizeError is raised, if
     the mixer is the first of a group.
     """
+    # why the whole form has no answer; `fault` below: why a row has none
     lacking: Exception | None = request.unreadable.get(mixer)
     if not lacking and not forms_of(mixer, request):
         lacking = EquationError(
@@ -446,7 +448,7 @@ def _rows(
     letters = letters_of(mixer, phase, form)
     rows = []
     for sizes in combinations(letters, request.given, mixer):
-        open_ties: dict[str, str] = {}
+        open_ties: dict[str, str] = {}  # size -> the size that it equals and that stays a letter
         fault = lacking
         if request.symbolic:
             # a size has a number if it is given, in braces, b, or tied to a size with a number;
@@ -518,19 +520,19 @@ def varying(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _sorted(rows: Sequence[Row], request: Request) -> list[Row]:
-    """The rows sorted by the column `request.sort`, descending for "-total"; rows without a value
-    come last. TableError if a value is a formula."""
+    """The rows sorted by the column `request.sort`, ascending for "total", descending for "-total";
+    rows without a value come last. TableError if a value is a formula."""
     assert request.sort is not None
     name, down = column_name(request.sort.removeprefix("-")), request.sort.startswith("-")
     keyed = [(row, _comparable(row.value(name))) for row in rows]
-    here = [(row, value) for row, value in keyed if isinstance(value, (int, Fraction, str))]
-    away = [(row, value) for row, value in keyed if isinstance(value, Missing) or value is None]
-    if len(here) + len(away) < len(keyed):
+    valued = [(row, value) for row, value in keyed if isinstance(value, (int, Fraction, str))]
+    without = [(row, value) for row, value in keyed if isinstance(value, Missing) or value is None]
+    if len(valued) + len(without) < len(keyed):
         raise TableError(
             f"formulas in column '{name}' cannot be sorted: give numbers for the sizes"
         )
-    here.sort(key=lambda pair: pair[1], reverse=down)
-    return [row for row, _ in here + away]
+    valued.sort(key=lambda pair: pair[1], reverse=down)
+    return [row for row, _ in valued + without]
 
 
 def _comparable(value: Value) -> Value:

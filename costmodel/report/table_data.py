@@ -49,9 +49,10 @@ def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
 
 
 def _valued(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Value]:
-    """The values of one row: convention, `columns`, the classes `others`, and the reasons for
-    missing values. A column that the row's phase does not show is None; a class that the row lacks
-    is 0, or None if the counts are missing."""
+    """The values of one row of CSV in order: convention, `columns`, the classes of operations
+    `others`, and one text of the reasons for missing values and for values found by search. A
+    column that the row's phase (`block`) does not show is None; a class that the row lacks is 0, or
+    None if the counts are missing."""
     named = (*block.columns, *LABELS)
     values = {
         name: row.value(name, columns) if name in named or is_letter(name) else None

@@ -226,15 +226,16 @@ def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[
 def _least(
     columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
 ) -> list[int]:
-    """The least width of each column: its natural width (`widths`), but for a column of words the
-    longest piece between two places where a line may be broken."""
+    """The least width of each column in characters: its natural width (`widths`), but for a column
+    of words the longest piece of a cell or header between two places where a line may be broken, or
+    `NARROWEST` if that is more. `cells`: the texts of each row."""
     least = list(widths)
     for k, column in enumerate(columns):
         if column.wide:
             words = (word for row in cells for word in row[k].split())
-            found = max((len(p) for w in words for p in pieces(w)), default=0)
+            longest = max((len(p) for w in words for p in pieces(w)), default=0)
             header = max(map(len, text(column.header).split()), default=0)
-            least[k] = min(widths[k], max(NARROWEST, found, header))
+            least[k] = min(widths[k], max(NARROWEST, longest, header))
     return least
 
 
@@ -262,8 +263,9 @@ def _grid(
     widths: Sequence[int],
     page: Page,
 ) -> list[str]:
-    """The lines of a table with the columns numbered `shown` side by side, in their `widths`;
-    `cells` has the texts of all columns."""
+    """The lines of a table with the columns numbered `shown` side by side: headings, a rule, rows
+    and section headings. `widths`: of the columns shown, in characters; a longer cell is broken
+    into lines. `cells`: the texts of all columns, for each row that is no section."""
     columns = [table.columns[k] for k in shown]
     head = [_heading(text(c.header), w) for c, w in zip(columns, widths, strict=True)]
     height = max(map(len, head), default=0)
@@ -276,8 +278,8 @@ def _grid(
             said = [bold(wrapped(text(row.line), page.width), page)] if row.line else []
             lines += [""] * (lines[-1] != rule) + said  # a gap, except directly below the rule
         else:
-            found = next(body)
-            texts = [found[k] for k in shown]
+            row_cells = next(body)
+            texts = [row_cells[k] for k in shown]
             if all(len(cell) <= width for cell, width in zip(texts, widths, strict=True)):
                 lines.append(_line(texts, columns, widths))
             else:
@@ -325,8 +327,9 @@ def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
 
 
 def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[str]:
-    """A block per row: its name in bold, then pairs `header  value`, as many side by side as fit;
-    a number longer than the line is broken, below its header."""
+    """The lines of a table that is too wide for columns, a block per row: its name in bold, then
+    pairs `header  value`, as many side by side as fit; a number longer than the line is broken,
+    below its header. `cells`: the texts of all columns, for each row that is no section."""
     assert page.width is not None
     about = naming(table.columns)
     rest = [k for k in range(len(table.columns)) if k not in about]

@@ -96,8 +96,9 @@ class Writer:
         raise NotImplementedError
 
     def text(self, cell: Text, marks: Marks = None, *, rounded: bool = False) -> str:
-        """The text of a cell or a line of cells in the format. `marks`: footnote -> its number, for
-        missing and marked cells; with `rounded`, all fractions are rounded."""
+        """The text of a cell, or of a line (a tuple of cells), in the format. `marks`: footnote ->
+        its number, printed behind a missing or marked cell; with `rounded`, all fractions are
+        rounded. A cell of any other kind is mathematics, such as a formula."""
         if isinstance(cell, str):  # most cells; isinstance of Fraction is slow
             return self.words(cell)
         if isinstance(cell, tuple):

@@ -149,18 +149,19 @@ class Budgets:
         )
 
     def _table(self, shown: Sequence[Row]) -> doc.Table:
-        """The table of the rows `shown`; notes name the other rows' mixers with the reasons.
-        Columns are left out if no row needs them: `form`, `kinks` (sizes at which a quantity's
+        """The table of the rows `shown`: the largest value of the open size, what bounds it, and
+        the limited quantities there; notes name the other rows' mixers with the reasons. Columns
+        are left out if no row needs them: `form`, given sizes, `kinks` (sizes at which a quantity's
         growth changes) and `again` (larger sizes that fit again)."""
         letter = doc.letter(self.letter)
-        several = [x for x, values in listed(self.request.given).items() if len(values) > 1]
+        swept = [x for x, values in listed(self.request.given).items() if len(values) > 1]
         forms = any(row.form != row.mixer.default_form for row in shown)
-        found = [row.found for row in shown if isinstance(row.found, Budget)]
-        kinks, again = any(one.kinks for one in found), any(one.again for one in found)
+        budgets = [row.found for row in shown if isinstance(row.found, Budget)]
+        kinks, again = any(one.kinks for one in budgets), any(one.again for one in budgets)
         columns = [
             Column("mixer", "mixer", numeric=False, names=True),
             *([Column("form", "form", numeric=False, names=True)] if forms else []),
-            *(Column(x, doc.letter(x), names=True) for x in in_order(several)),
+            *(Column(x, doc.letter(x), names=True) for x in in_order(swept)),
             Column("largest", ("largest ", letter)),
             Column("bound_by", "bound by", numeric=False, wide=True),
             *(Column(one.name, _header(one)) for one in self.limits),
@@ -172,7 +173,7 @@ class Budgets:
         if any(one.quantity.unit == "bytes" for one in self.limits):
             types = self.request.dtypes.caption_of(row.mixer for row in shown)
             notes.append(Note((f"bytes: {types}",)))
-        if any(one.smallest > 1 for one in found):
+        if any(one.smallest > 1 for one in budgets):
             notes.append(Note((letter, ": only values at which the mixer exists are counted")))
         notes += without_answer(
             (named_form(row.mixer, row.form), row.found.reason)
@@ -209,30 +210,31 @@ class Budgets:
         return found.values.get(name, "")
 
     def _csv(self) -> Rows:
-        """Header and rows of CSV; several limits, kinks (sizes at which a quantity's growth
-        changes) or ranges stand in one cell, joined by semicolons."""
+        """Header and rows of CSV: for each row its sizes, its answer (the keys of `_answer`), and
+        the limited quantities at the largest size. Several limits, kinks (sizes at which a
+        quantity's growth changes) or ranges stand in one cell, joined by semicolons."""
         letters = in_order({x for row in self.rows for x in row.sizes})
         limits = [one.name for one in self.limits]
         names = ["largest", "unbounded", "bound_by", "ends", "kinks", "again", "reason"]
         header = ["convention", "mixer", "form", "phase", *letters, "asked_for", *names, *limits]
         convention, rows = ",".join(self.request.convention.names), []
         for row in self.rows:
-            found = _answer(row.found)
-            values, kinks = found.get("values", {}), found.get("kinks", ())
+            answer = _answer(row.found)
+            values, kinks = answer.get("values", {}), answer.get("kinks", ())
             joined = {
-                "bound_by": ";".join(found.get("bound_by", ())),
+                "bound_by": ";".join(answer.get("bound_by", ())),
                 "kinks": ";".join(f"{kink['of']} {kink['at']}" for kink in kinks),
-                "again": ";".join(":".join(map(str, part)) for part in found.get("again", ())),
+                "again": ";".join(":".join(map(str, part)) for part in answer.get("again", ())),
             }
             about = [convention, row.mixer.name, row.form, self.phase]
             sizes = [row.sizes.get(letter) for letter in letters]
-            rest = [{**found, **joined}.get(name) for name in names]
+            rest = [{**answer, **joined}.get(name) for name in names]
             rows.append([*about, *sizes, self.letter, *rest, *(values.get(x) for x in limits)])
         return header, rows
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON: the open size, the limits, and for each row its mixer, sizes and
-        answer."""
+        """The object of JSON: `asked_for`, the open size; the limits, each with the most that it
+        allows; and for each row its mixer, its sizes and the keys of `_answer`."""
         return {
             "asked_for": self.letter,
             "limits": {x.name: {"most": x.most, "unit": x.quantity.unit} for x in self.limits},

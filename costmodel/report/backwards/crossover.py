@@ -91,26 +91,26 @@ def _condition_records(one: Crossover) -> Iterator[dict[str, str]]:
 
 
 def _conditions(one: Crossover, names: Names) -> Table:
-    """The table of conditions: a row (candidate, other candidate, condition) for each case in which
-    the first has less than the second."""
+    """The table of conditions: a row (candidate, other candidate, condition on the sizes, or "at
+    every size") for each case in which the first has less of the figure than the second."""
     columns = (
         Column("least", f"less {one.figure.name}", numeric=False, names=True),
         Column("against", "than", numeric=False, names=True),
         Column("where", "where", numeric=False, wide=True),
     )
     rows: list[Row] = []
-    for each in one.conditions:
-        for case in each.cases:
-            said = Math(case.written(PRETTY), case.written(Latex(names)))
-            rows.append((each.name, each.other, said if said.text else "at every size"))
+    for pair in one.conditions:
+        for case in pair.cases:
+            where = Math(case.written(PRETTY), case.written(Latex(names)))
+            rows.append((pair.name, pair.other, where if where.text else "at every size"))
     bytes_ = [Note(line) for line in _notes_on_bytes(one)]
     return Table(_title(one), columns, tuple(rows), tuple(bytes_))
 
 
 def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
-    """Yield the parts of the document: for several combinations of sizes the table by combination;
-    for one, a sentence and the values beside each break-even, or for more than `FEW` ranges a table
-    of the ranges. The last table also has the notes."""
+    """Yield the parts of the document, a table with the notes: for several combinations of sizes
+    the table by combination; for one with up to `FEW` ranges, a sentence before the values beside
+    each break-even; for more ranges, or ranges that skip sizes, the table of the ranges."""
     (one, *others) = found
     few = not others and len(one.ranges) <= FEW
     if few:
@@ -118,8 +118,8 @@ def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
     if others:
         table = _table_of_combinations(found)
     else:
-        ends = few and len(one.ranges) > 1 and all(x.step == 1 for x in one.ranges)
-        table = _both_sides(one) if ends else _ranges(one)
+        beside = few and len(one.ranges) > 1 and all(x.step == 1 for x in one.ranges)
+        table = _both_sides(one) if beside else _ranges(one)
     notes: dict[Line, None] = {}
     if never := [name for name in one.names if name not in _candidates_shown(found)]:
         notes[(f"never the least: {', '.join(never)}",)] = None
@@ -128,8 +128,8 @@ def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
 
 
 def _clause(one: Crossover) -> Line:
-    """Which candidate has the least at which sizes, as a clause: `A is cheaper for l = 1 to 65, B
-    from l = 66 on`; the sizes at which all candidates are equal come last."""
+    """A clause that says which candidate has the least at which sizes: `A is cheaper for l = 1 to
+    65, B from l = 66 on`; the sizes at which all candidates are equal come last."""
     compared = "cheaper" if len(one.names) == 2 else "the cheapest"
     if one.figure.kind == "ratio":
         compared = "lower" if len(one.names) == 2 else "the lowest"
@@ -137,7 +137,7 @@ def _clause(one: Crossover) -> Line:
         least = one.ranges[0].least
         verb = "is" if len(least) == 1 else "are"
         return (f"{' and '.join(least)} {verb} {compared} at every ", letter(one.over))
-    places: dict[tuple[str, ...], list[Line]] = {}
+    places: dict[tuple[str, ...], list[Line]] = {}  # candidates with the least -> their ranges
     for stretch in one.ranges:
         places.setdefault(stretch.least, []).append(_place(one, stretch))
     equal = places.pop(one.names, [])
@@ -201,8 +201,8 @@ def _ranges(one: Crossover) -> Table:
 
 
 def _table_of_combinations(found: Sequence[Crossover]) -> Table:
-    """The table with a row for each combination of sizes and a column for each candidate, which
-    has the first `LISTED` ranges in which the candidate has the least."""
+    """The table with a row for each combination of sizes and a column for each candidate shown,
+    which has the first `LISTED` ranges in which the candidate has the least."""
     one, varying = found[0], _varying(found)
     columns = (
         *(Column(x, letter(x), names=True) for x in varying),
@@ -212,9 +212,9 @@ def _table_of_combinations(found: Sequence[Crossover]) -> Table:
     for each in found:
         cells = []
         for name in _candidates_shown(found):
-            own = [stretch for stretch in each.ranges if name in stretch.least]
-            said = [_range(each, x) + " (equal)" * (len(x.least) > 1) for x in own[:LISTED]]
-            more = [f"{len(own) - LISTED:,} more ranges"] if len(own) > LISTED else []
+            least = [stretch for stretch in each.ranges if name in stretch.least]
+            said = [_range(each, x) + " (equal)" * (len(x.least) > 1) for x in least[:LISTED]]
+            more = [f"{len(least) - LISTED:,} more ranges"] if len(least) > LISTED else []
             cells.append("; ".join((*said, *more)))
         rows.append((*(each.given[x] for x in varying), *cells))
     at = Note(("the ranges of ", letter(one.over), " in which each has the least"))
@@ -232,8 +232,8 @@ def _candidates_shown(found: Sequence[Crossover]) -> list[str]:
 
 
 def _both_sides(one: Crossover) -> Table:
-    """The table of the values of all candidates at the last size before and the first size after
-    each break-even."""
+    """The table of the values of the candidates shown at the last size before and the first size
+    after each break-even, and of which has the least."""
     columns = (
         Column(one.over, letter(one.over), names=True),
         *(Column(name, name) for name in _candidates_shown([one])),
@@ -269,8 +269,8 @@ def _notes_on_bytes(one: Crossover) -> Iterator[Line]:
 
 
 def _record(one: Crossover) -> Mapping[str, Any]:
-    """The object of JSON for one crossover: what is compared, the sizes that fit, and the ranges
-    with the candidates that have the least and the values at both ends."""
+    """The object of JSON for one crossover: what is compared, the values of the solved size that
+    fit, and the ranges (`Stretch`) with the figure of each candidate at both ends."""
     domain = one.domain
     return {
         "by": one.figure.name,
@@ -321,6 +321,6 @@ def _rows(found: Sequence[Crossover]) -> Rows:
         lead = [each.figure.name, each.phase, convention, *(each.given[x] for x in letters)]
         for x in each.ranges:
             ends = [v for end in (x.first, x.last) for v in _values(each, end).values()]
-            own = [each.over, x.first, x.last, x.step, x.width, " = ".join(x.least)]
-            rows.append([*lead, *own, *ends])
+            stretch = [each.over, x.first, x.last, x.step, x.width, " = ".join(x.least)]
+            rows.append([*lead, *stretch, *ends])
     return header, rows

@@ -53,8 +53,9 @@ class Matching:
         )
 
     def _table(self) -> doc.Table:
-        """A row for each candidate, a value of the open size: whether the figure there equals that
-        of the other mixer or is nearest from above or below, the value, and the difference."""
+        """The table with a row for each candidate, a value of the open size: whether the figure
+        there equals that of the other mixer or is nearest from above or below, the size, the
+        figure, and by how much it exceeds that of the other mixer."""
         mixer, other = self.request.mixers
         unit = f" ({self.figure.unit})" if self.figure.unit in ("bytes", "elements") else ""
         value = f"{self.figure.name}{unit}"

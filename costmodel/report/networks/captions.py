@@ -39,18 +39,18 @@ def described(found: Description) -> str:
 
 
 def _blocks(found: Description) -> str:
-    """A sentence with the parts of the entry, of each different layer, and of the end of a
-    network."""
+    """A sentence with the parts, each label once, of the entry, of each different layer, and of the
+    end of a network (of its decoder); sums of residuals and absent parts are left out."""
 
     def named(label: str, uses: Iterable[Use | None]) -> str:
-        there = [use.label for use in uses if use is not None and use.label != "residual sum"]
-        return f"{label}: {', '.join(dict.fromkeys(there))}"
+        labels = [use.label for use in uses if use is not None and use.label != "residual sum"]
+        return f"{label}: {', '.join(dict.fromkeys(labels))}"
 
     stack = found.decoder
-    there = {block.equal: block for block in stack.blocks}.values()
+    different = {block.equal: block for block in stack.blocks}.values()
     layers = [
-        named("layer" if len(there) == 1 else f"layers of kind {k}", _around(block))
-        for k, block in enumerate(there, 1)
+        named("layer" if len(different) == 1 else f"layers of kind {k}", _around(block))
+        for k, block in enumerate(different, 1)
     ]
     ends = named("end", (*stack.end, *found.ending))
     return "; ".join([f"{found.kind}: {named('entry', stack.entry)}", *layers, ends])
@@ -117,8 +117,9 @@ def _dropout(c: Choices) -> str:
 
 
 def sizes_line(sheets: Sequence[Sheet]) -> Line:
-    """A line with the sizes: those given or without a number, the network's own, defaults, those
-    computed from others, and given sizes that no part has. A sheet: one stage's costs at sizes."""
+    """A line with the sizes of `sheets` (one stage's costs at sizes each) with all their values:
+    those given or without a number; the network's own and defaults, where not given; those computed
+    from others; and given sizes that no part has."""
     request = sheets[0].request
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     values = {x: tuple(dict.fromkeys(s.sizes[x] for s in sheets if x in s.sizes)) for x in letters}

@@ -38,8 +38,8 @@ def changes(before: Sequence[Sheet], after: Sequence[Sheet]) -> Iterator[Change]
 
 
 def table(before: Sequence[Sheet], after: Sequence[Sheet]) -> Table:
-    """The table of changes: a row for each figure and stage (a phase, or prefill and decode), with
-    difference and ratio where both values are numbers."""
+    """The table of changes: a row for each figure and stage (a phase, or prefill and decode) of the
+    pairs of sheets, with difference and ratio (after/before) where both values are numbers."""
     columns = (
         Column("figure", "figure", numeric=False, names=True),
         Column("stage", "stage", numeric=False),
@@ -50,9 +50,9 @@ def table(before: Sequence[Sheet], after: Sequence[Sheet]) -> Table:
     )
     rows: list[tuple[Cell, ...]] = []
     varied = [x for x in LETTERS if len({sheet.sizes.get(x) for sheet in after}) > 1]
-    found = [*changes(before, after)]
-    several = sum(name == "parameters" for _, name, *_ in found) > 1
-    for sheet, name, one, two in found:
+    pairs = [*changes(before, after)]
+    several = sum(name == "parameters" for _, name, *_ in pairs) > 1
+    for sheet, name, one, two in pairs:
         difference: Cell = ""
         ratio = ""
         if isinstance(one, int) and isinstance(two, int):

@@ -104,7 +104,8 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
 
 def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
     """The table of the memory of a training step: a row for each kind of entries held, in elements
-    and in bytes. `slug` is the table's label; `swept`: the sizes stand in the title."""
+    and, if types are given, in bytes. `slug` is the table's label; `swept`: the sizes stand in the
+    title."""
     typed = sheet.request.memory_options.types
     columns = [Column("held", "held", numeric=False), Column("elements", "elements")]
     if typed:
@@ -148,8 +149,8 @@ def _column(name: str) -> Column:
 
 
 def _sweep(sheets: Sequence[Sheet]) -> Table:
-    """The table of a network's costs in one stage at several combinations of sizes: a row for each,
-    with the totals of all parts."""
+    """The table of a network's costs in one stage at several combinations of sizes: a row for each
+    sheet, with the sizes that vary and the totals of all parts."""
     letters = [x for x in LETTERS if len({sheet.sizes.get(x) for sheet in sheets}) > 1]
     names = _columns(sheets, [s.total for s in sheets])
     rows = tuple(
@@ -180,8 +181,8 @@ def _cell(line: SheetLine, column: str, shown: Sequence[str]) -> Text:
 
 
 def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iterator[Note]:
-    """Yield the notes that a reader of a network's costs needs for the columns shown; `sweep`: the
-    table has totals at several sizes, no parts."""
+    """Yield the notes that a reader of a network's costs needs for the stage and the `columns`
+    shown; `sweep`: the table has totals at several sizes, no parts."""
     c = sheet.network.described
     if not sweep and sheet.tables != 0:
         apart = ("parameters: of these, tables of embeddings have ", cell(sheet.tables))
@@ -216,7 +217,8 @@ def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iter
 
 
 def _of_figures(sheet: Sheet, columns: Sequence[str]) -> Iterator[Note]:
-    """Yield the notes on figures that a table shows only if they are asked for."""
+    """Yield the notes on figures that a table shows only if they are asked for (paths, traffic,
+    weights read, bytes), and on totals of `columns` that were found by search."""
     asked = sheet.request.columns or ()
     if {"span", "sequential"} & {*asked}:
         yield _note(
@@ -265,7 +267,7 @@ def heading_of(net: Network) -> str:
 
 def networks(found: Mapping[str, Choices]) -> Document:
     """The document of all named networks: a table, CSV and JSON of their kinds, mixers, sizes and
-    sources. `found`: name -> configuration."""
+    sources. `found`: name -> the choices that the network is built from."""
     columns = tuple(
         Column(name, name, numeric=False, wide=name != "name", names=name == "name")
         for name in ("name", "title", "kind", "mixers", "sizes", "source")

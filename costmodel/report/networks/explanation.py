@@ -46,8 +46,9 @@ class NetworkExplanation:
     counting: Counting
 
     def parts(self) -> Iterator[Part]:
-        """Yield the document's parts: title, description, source, sizes; the blocks and parameters
-        in words; for each phase tables of costs by block and by part, and its other figures."""
+        """Yield the document's parts: title, description, source, sizes; an item for each different
+        block, and the parameters; for each phase tables of costs by block and by part, and its
+        other figures."""
         net = self.network
         yield Heading(f"{heading_of(net)}, block by block", 1)
         yield Paragraph((f"{described(net.described)}.",))
@@ -72,8 +73,8 @@ class NetworkExplanation:
             yield from self._told(sheet, "phase", *(["end"] if phase == "inference" else []))
 
     def _in_words(self, group: Group) -> Paragraph:
-        """An item: the parts of one block, how many blocks are equal to it, and the parameters of
-        one."""
+        """An item for a group of equal blocks: how many they are (if not 1), the parts of one, and
+        the parameters of one as a formula, with their number."""
         names = [f"{n} x {use.label}" if n > 1 else use.label for use, n in group.parts.items()]
         times: Line = (" (", Formula(group.times), " of them)") if group.times != ONE else ()
         own = sum_of(own_parameters(use) / use.copies * n for use, n in group.parts.items())
@@ -84,30 +85,31 @@ class NetworkExplanation:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """What a sequence passes through in order: the entry, each different block of layers with
-        the number of blocks equal to it, the end of the layers, and the ending (head, loss)."""
+        """What a sequence passes through in order: of each stack the entry, each different block of
+        layers with the number of blocks equal to it, and the end of the layers; then the ending
+        (head, loss)."""
         net = self.network
-        found = []
+        blocks = []  # (name, how often, section of the network, parts)
         for stack in net.described.stacks:
             section = f"{stack.section}: " if stack.section else ""
-            found.append((f"{section}entry", ONE, stack.section, stack.entry))
+            blocks.append((f"{section}entry", ONE, stack.section, stack.entry))
             number = LAYERS if net.layers is None else Poly.of(net.layers)
             for block, times in stack.numbers(number):
                 uses = tuple(
                     use for one in block.sublayers for use in one.around if use is not None
                 )
-                found.append((f"{section}layer of {block.name}", times, stack.section, uses))
+                blocks.append((f"{section}layer of {block.name}", times, stack.section, uses))
             if stack.end:
-                found.append((f"{section}end of the layers", ONE, stack.section, stack.end))
+                blocks.append((f"{section}end of the layers", ONE, stack.section, stack.end))
         if net.described.ending:
-            found.append(("ending", ONE, "", net.described.ending))
+            blocks.append(("ending", ONE, "", net.described.ending))
         groups = []
-        for name, times, section, uses in found:
-            own: dict[Use, int] = {}
+        for name, times, section, uses in blocks:
+            parts: dict[Use, int] = {}  # part -> how often the block has it
             for use in uses:
-                placed = net.use(section, use)
-                own[placed] = own.get(placed, 0) + 1
-            groups.append(Group(name, times, own))
+                part = net.use(section, use)
+                parts[part] = parts.get(part, 0) + 1
+            groups.append(Group(name, times, parts))
         return tuple(groups)
 
     def _sheet(self, phase: str) -> Sheet:
@@ -116,8 +118,9 @@ class NetworkExplanation:
         return sheet_of(request, self.network, phase, self.sizes)
 
     def _of_blocks(self, sheet: Sheet) -> Table:
-        """The table of costs by block: a row for each group of equal blocks, with its figures for
-        one block and for all, and a row for the sums of gradients between blocks."""
+        """The table of costs by block: a row for each group of equal blocks, with the figures of
+        `IN_BLOCKS` for one block and for all of the group; last a row for the sums of gradients
+        between blocks, of which only total operations of all are told."""
         names = [name for name in IN_BLOCKS if sheet.total.phase in FIGURES[name].phases]
         columns = [Column("block", "block", numeric=False, names=True), Column("times", "times")]
         for name in names:

@@ -81,8 +81,9 @@ class Report:
             yield self._tensors(self.engine, found)
 
     def _engines(self) -> Table:
-        """The table with a row for each engine: the bytes for a further token, the bytes for the
-        batch, and the ratio of these to what the mathematics needs; notes say by which rule."""
+        """The table with a row for each engine: the bytes that it reserves for a further token and
+        for the batch, and the ratio of the latter to what the mathematics needs; notes say by which
+        rule, or why there is none."""
         columns = (
             Column("engine", "engine", numeric=False, names=True),
             Column("version", "version", numeric=False),
@@ -107,8 +108,8 @@ class Report:
         return Table(title, columns, tuple(rows), tuple(map(_note, notes)), "engines")
 
     def _tensors(self, name: str, found: Reserved) -> Table:
-        """The table with a row for each tensor that the engine `name` keeps: layers, shape, type,
-        bytes."""
+        """The table with a row for each tensor of `found` that the engine `name` keeps: what it
+        holds, its number of layers, the shape of one layer's, its type, the bytes of all layers."""
         columns = (
             Column("part", "held", numeric=False, names=True),
             Column("tensor", "tensor", numeric=False),
@@ -200,10 +201,10 @@ class Report:
         return f"--weight-dtype {widest} takes {fitting[widest]:,} B"
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON: bytes of weights, of the state by role and by part, and of each
-        engine; `fit` (the largest context and batch) if the user gives a memory."""
+        """The object of JSON: bytes of weights, of one sequence's state by role and by part, and of
+        each engine; `fit` (the largest context and batch) if the user gives a memory."""
         held, context, net = self.held, self.shown, self.held.network
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "model": net.name,
             "source": net.described.source,
             "parameters": held.parameters,
@@ -221,20 +222,20 @@ class Report:
             "engines": [self._engine(name) for name in self.reserved],
         }
         if self.fitting is not None:
-            found["fit"] = {
+            record["fit"] = {
                 "bytes": self.fitting.most,
                 "largest_context": self.fitting.context,
                 "largest_batch": self.fitting.batch,
             }
-        return {"models": [found]}
+        return {"models": [record]}
 
     def _engine(self, name: str) -> dict[str, Any]:
-        """The object of JSON of one engine: what it reserves for the batch, by tensor, or the
-        reason why its rule says nothing."""
-        found, engine = self.reserved[name], ENGINES[name]
+        """The object of JSON of the engine `name`: the bytes that it reserves for the batch, in all
+        and by tensor, and for a further token; or the reason why its rule says nothing."""
+        reserved, engine = self.reserved[name], ENGINES[name]
         lead = {"engine": name, "version": engine.version, "source": engine.source}
-        if isinstance(found, Missing):
-            return {**lead, "bytes": None, "reason": found.reason}
+        if isinstance(reserved, Missing):
+            return {**lead, "bytes": None, "reason": reserved.reason}
         tensors = [
             {
                 "part": t.part,
@@ -244,10 +245,10 @@ class Report:
                 "dtype": t.dtype,
                 "bytes": t.bytes,
             }
-            for t in found.tensors
+            for t in reserved.tensors
         ]
-        token = {"bytes_per_further_token": found.token, "bytes": found.bytes}
-        return {**lead, **token, "says": list(found.says), "tensors": tensors}
+        totals = {"bytes_per_further_token": reserved.token, "bytes": reserved.bytes}
+        return {**lead, **totals, "says": list(reserved.says), "tensors": tensors}
 
     def _part(self, part: Held) -> dict[str, Any]:
         """The object of JSON of one part: the elements and bytes that it holds for one sequence."""
@@ -261,8 +262,8 @@ class Report:
         }
 
     def _rows(self) -> Rows:
-        """Header and rows of CSV for one sequence: the weights, then each part that holds
-        something."""
+        """Header and rows of CSV: the elements and bytes of the weights, then of each part that
+        holds something for one sequence at the context shown."""
         names = ("part", "role", "layers", "elements", "bytes", "bytes_per_further_token")
         parts = [self._part(part) for part in self.held.parts]
         head = ["model", "context", "batch", *names]

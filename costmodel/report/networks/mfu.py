@@ -9,9 +9,9 @@ from costmodel.report.document import Cell, Column, Note, Table
 
 
 def tables(found: Sequence[Compared], number: str) -> Iterator[Table]:
-    """Yield two tables: a row for each formula for MFU with its operations beside the exact number,
-    and a row for each term in which a formula differs from the exact operations; `number` ends the
-    labels of the tables."""
+    """Yield two tables: a row for each formula for MFU with its operations beside the exact number
+    (a note for one without), and a row for each term in which a formula differs from the exact
+    operations; `number` ends the labels of the tables."""
     # all formulas have the same exact terms beside them, and "6N" has a number for every network
     exact = sum(one.exact for one in next(f for f in found if f.differences).differences)
     columns = (
@@ -24,12 +24,12 @@ def tables(found: Sequence[Compared], number: str) -> Iterator[Table]:
     rows: list[tuple[Cell, ...]] = [("exact", exact, "1.0000", "those that are there", "")]
     notes = []
     for one in found:
-        of = one.numerator
+        formula = one.numerator
         if one.missing:
-            notes.append(Note((f"{of.name}: {one.missing}",)))
+            notes.append(Note((f"{formula.name}: {one.missing}",)))
             continue
-        ratio = f"{one.total / exact:.4f}"
-        rows.append((of.name, one.total, ratio, of.pairs, f"{of.formula}; {of.source}"))
+        ratio, source = f"{one.total / exact:.4f}", f"{formula.formula}; {formula.source}"
+        rows.append((formula.name, one.total, ratio, formula.pairs, source))
     title = "MFU: operations of a training step of one sequence, by formula"
     yield Table(title, columns, tuple(rows), tuple(notes), f"mfu{number}")
     of_terms = (

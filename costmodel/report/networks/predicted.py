@@ -55,8 +55,8 @@ class Report:
 
     @property
     def document(self) -> Document:
-        """The document: for each stage (prefill, decode) a sentence and a table of predicted
-        times."""
+        """The document: the model, its board and types, a sentence for each stage (prefill,
+        decode), then a table of predicted times for each stage."""
         p = self.predicted
         net = p.held.network
         lead: list[Line] = [
@@ -69,8 +69,9 @@ class Report:
         return Document(lambda: [*self._tables()], tuple(lead), self._data, self._rows)
 
     def _sentences(self) -> Iterator[str]:
-        """Yield a sentence for each stage, with its time and energy, or why there is none; and one
-        if the model does not fit into the board's memory."""
+        """Yield a sentence for each stage, with its time, energy (each with its range) and the
+        limit that binds, or why there is none; and one if the model does not fit into the board's
+        memory."""
         p, parts = self.predicted, self.stages
         said = {
             "prefill": f"prefill of {p.batch:,} x {p.context:,} tokens",
@@ -88,11 +89,11 @@ class Report:
             energy = "" if isnan(joules) else f"{told}{joules / tokens:.4g} J a token"
             yield f"{said[stage]}: {time}{energy}; {binds(found)} binds"
         if "memory_bytes" in p.on.figures and not isinstance(parts["decode"], Missing):
-            needed, there = p.held.weights + p.batch * p.held.at(p.context), p.on["memory_bytes"]
-            if needed > there:
+            needed, memory = p.held.weights + p.batch * p.held.at(p.context), p.on["memory_bytes"]
+            if needed > memory:
                 yield (
                     f"the weights and what the sequences hold, {needed:,} B, exceed the board's "
-                    f"memory of {int(there):,} B: the times are those of a board with more"
+                    f"memory of {int(memory):,} B: the times are those of a board with more"
                 )
 
     def _tables(self) -> Iterator[Table]:
@@ -102,9 +103,9 @@ class Report:
         for stage, parts in self.stages.items():
             if isinstance(parts, Missing):
                 continue
-            every = total(parts, "seconds")
-            rows = [self._row(block, part, found, every) for block, part, found in _each(parts)]
-            texts = [*_says(parts, every), *self._assumes]
+            seconds = total(parts, "seconds")
+            rows = [self._row(block, name, some, seconds) for block, name, some in _each(parts)]
+            texts = [*_says(parts, seconds), *self._assumes]
             notes = tuple(Note((text,)) for text in texts)
             yield Table(titles[stage], COLUMNS, tuple(rows), notes, stage)
 
@@ -126,7 +127,8 @@ class Report:
         return (block, name, runs, *times, round(100 * seconds / every), energy, binds(parts))
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON: the model, the board, and for each stage its predicted figures."""
+        """The object of JSON: the model, the board, the tokens of context and the batch, and for
+        each stage its predicted figures, or the reason why there are none."""
         p = self.predicted
         model = {
             "model": p.held.network.name, "board": p.on.name, "context": p.context,

@@ -33,8 +33,8 @@ def _figures(line: Line, names: Iterable[str]) -> dict[str, Any]:
 
 
 def record(sheet: Sheet) -> dict[str, Any]:
-    """The object of JSON for a network's costs in one stage at one combination of sizes (`sheet`),
-    with its parts."""
+    """The object of JSON for a network's costs in one stage at one combination of sizes (`sheet`):
+    figures of the total, and of each part those usual or asked for. An open size is its letter."""
     net = sheet.network
     c = net.described
     of_parts = [x for x in (*USUAL, *(sheet.request.columns or ())) if x in FIGURES]
@@ -77,8 +77,8 @@ def _formula(one: Compared) -> dict[str, Any]:
 
 
 def _memory(sheet: Sheet) -> dict[str, Any]:
-    """The object of JSON for the memory of a training step: elements by line, and bytes if the user
-    gives an element type."""
+    """The object of JSON for the memory of a training step: the options, and `lines`, one for each
+    kind of entries held, with its elements, and its bytes if element types are given."""
     memory_options = sheet.request.memory_options
     lines = []
     for one in sheet.memory:
@@ -99,7 +99,8 @@ def _memory(sheet: Sheet) -> dict[str, Any]:
 
 def rows(sheets: Sequence[Sheet]) -> Rows:
     """The header and rows of CSV: for each sheet (a network's costs in one stage at some sizes) a
-    row per part and one for the total; the reasons for missing values are the last column."""
+    row per part and one for the total; the reasons for missing values are the last column. `other`
+    becomes a column for each class of operations in it."""
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     lines = [(sheet, line) for sheet in sheets for line in (*sheet.lines, sheet.total)]
     asked = sheets[0].request.columns
@@ -146,7 +147,8 @@ def _csv_row(sheet: Sheet, line: Line, letters: Sequence[str], names: Sequence[s
 
 
 def choices(name: str, c: Choices) -> dict[str, Any]:
-    """The object of JSON for a named network: its configuration, without derived figures."""
+    """The object of JSON for a named network: its choices, without derived figures. `widths`: size
+    -> formula in other sizes; `assumed`: what -> where its value is taken from."""
     return {
         "name": name,
         "title": c.title,

@@ -316,9 +316,10 @@ def _sheet(
     letters: tuple[str, ...],
     settled: bool,
 ) -> Sheet:
-    """The sheet of one stage: a line per part and their total, the parameters in embeddings'
-    tables, and of a training step the memory and, if asked for, the formulas for MFU. `settled`:
-    all sizes are numbers; else figures are formulas. ModelError: MFU without numbers."""
+    """The sheet of the stage of `about`: a line per part and their total, the parameters in
+    embeddings' tables, and of a training step the memory and, if asked for, the formulas for MFU.
+    `settled`: all sizes (`letters`) are numbers; else figures are formulas. ModelError: MFU without
+    numbers."""
     total = Line(
         about, sizes, not settled, dtypes=request.dtypes,
         optimiser=request.memory_options.optimiser,
