@@ -255,10 +255,7 @@ def _gradients(mixer: Mixer) -> Iterator[Proof]:
 
 
 def _proof(
-    name: str,
-    apart: tuple[dict[str, int], str] | None,
-    done: Iterable[str],
-    between: str = ", ",
+    name: str, apart: tuple[dict[str, int], str] | None, done: Iterable[str], between: str = ", "
 ) -> Proof:
     """A proof by comparison. If `apart` is None, nothing differs: passed, with what was compared
     (`done`, joined by `between`) as detail; else failed, with the sizes and the difference in

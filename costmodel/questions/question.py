@@ -317,8 +317,7 @@ JOINS: dict[Callable[[Answers], Any], Join[Any]] = {}
 
 
 def over_parts(
-    rule: Callable[[Sequence[Share[T]]], T],
-    larger: Callable[[Sequence[T]], T] | None = None,
+    rule: Callable[[Sequence[Share[T]]], T], larger: Callable[[Sequence[T]], T] | None = None
 ) -> Callable[[Callable[[Answers], T]], Callable[[Answers], T]]:
     """A decorator that registers how answers of a network's parts are joined to the network's
     answer.

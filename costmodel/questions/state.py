@@ -150,9 +150,7 @@ def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constra
 
 @about_mixer
 def state(
-    mixer: Mixer,
-    form: str | None = None,
-    convention: str | tuple[str, ...] | Convention = "strict",
+    mixer: Mixer, form: str | None = None, convention: str | tuple[str, ...] | Convention = "strict"
 ) -> State:
     """The number of elements that must be held after t tokens so that later tokens can be computed,
     by array; exact in the sizes. A rewrite of the convention may read more entries: under

@@ -376,10 +376,9 @@ def _written(part: IterationDomain) -> Exact:
 
 
 def _distinct(touched: Iterable[Touched]) -> Elements:
-    """Kind -> the number of distinct entries in these regions, exact in sizes. Per kind and array,
-    the entries that references without a gather read (`placed`) count once each. Gathers add the
-    smaller of two numbers: one entry per position value (`named`), and the entries that they may
-    select and that are not in `placed` (`others`)."""
+    """Kind -> the number of distinct entries in these regions, exact in sizes. Gathers add to the
+    entries that other references read (`placed`) the smaller of two numbers: one entry per position
+    value (`named`), and the entries outside of `placed` that they may select (`others`)."""
     by_array: dict[tuple[str, Array], list[Touched]] = {}
     for one in touched:
         by_array.setdefault((one.kind, one.array), []).append(one)

@@ -232,10 +232,7 @@ class Explanation:
         occasion = f"{OCCASIONS[phase]}, with {self.dtypes.caption_of([self.mixer])}"
         lead = f"{occasion} on the board {self.on.caption}: "
         case = replace(
-            self.case(phase),
-            dtypes=self.dtypes,
-            board=self.on,
-            implementation=self.implementation,
+            self.case(phase), dtypes=self.dtypes, board=self.on, implementation=self.implementation
         )
         try:
             found = limits(case)

@@ -398,8 +398,7 @@ class _Layout:
         return 0
 
     def _lines(self, panel: Sequence[int]) -> float:
-        """The estimated lines of a panel (numbers of its columns) on the page: its rules and gaps
-        (1.5 each), its headings, and its rows, each as long as its longest cell."""
+        """The estimated lines of a panel (the numbers of its columns): rules, headings, rows."""
         room = self._rooms(panel)
         head = max(len(_heading(self.table.columns[k], room[k])) for k in panel)
         sections = len(self.table.rows) - len(self.table.body)
@@ -515,9 +514,9 @@ class _Layout:
         return found
 
     def _shares(self, panel: Sequence[int]) -> Mapping[int, float]:
-        """Number of a column -> its share (of 1) of the page's width: columns that name rows have
-        the same in all panels, others share the rest. {} for a single panel of unbroken cells that
-        the page has room for."""
+        """Number of a column -> its share (of 1) of the page's width, for columns that name rows
+        the same in all panels; {} for a single panel of unbroken cells that the page has room for.
+        """
         fits = sum(self.natural[k] + GAP for k in panel) <= self.room
         if len(self.panels) == 1 and fits and not any(map(self.breaks, panel)):
             return {}
@@ -556,8 +555,7 @@ class _Layout:
         return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{inside}\end{{tabular}}"
 
     def body(self, panel: Sequence[int]) -> str:
-        """The rows of a panel (the numbers of some columns) in LaTeX, with section headings across
-        it."""
+        """The rows of a panel (numbers of columns) in LaTeX, with section headings across it."""
         lines = []
         for row in self.table.rows:
             if not isinstance(row, Section):
@@ -613,9 +611,8 @@ ALLOWED = r",\allowbreak "
 
 
 def _with_short_floors(table: Table, names: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
-    """The table with a note on the quotients rounded down, such as floor(l/C), that its formulas
-    hold more than once, and `names` (text of a size or function -> LaTeX) with a short name for
-    each."""
+    """The table with a note on the quotients rounded down that its formulas hold more than once,
+    and `names` (text of a size or quotient -> LaTeX) with a short name for each."""
     values = (cell.value for row in table.body for cell in row if isinstance(cell, Formula))
     often = [atom for atom, times in Counter(chain.from_iterable(map(floors, values))).items()
              if times > 1]  # fmt: skip

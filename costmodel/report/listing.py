@@ -211,9 +211,8 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
     for entry in found:
         families.setdefault(entry.mixer.group, []).append(entry)
     rows: list[tuple[str, ...] | Section] = []
-    for family, members in families.items():
-        rows.append(Section((family,)))
-        rows += [tuple(cell(entry) for *_, cell in shown) for entry in members]
+    for family, group in families.items():
+        rows += [Section((family,)), *(tuple(cell(entry) for *_, cell in shown) for entry in group)]
     columns = (
         Column("name", "name", numeric=False, names=True),
         *(Column(name, header, numeric=False, wide=True) for name, header, _ in shown[1:]),
@@ -230,8 +229,7 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
 
 
 def _rows(found: Sequence[Entry]) -> Rows:
-    """Header and rows of CSV: one row per mixer, with all columns, its source and the classes of
-    its modules ("" if a package that they need is not installed)."""
+    """Header and rows of CSV: one row per mixer, with all columns, its source and its classes."""
     header = ("group", "name", "aliases", "title", "idea", "forms", "paper", "options",
               "implementations", "references", "source", "classes")  # fmt: skip
     rows = []

@@ -227,8 +227,7 @@ def _least(
     columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
 ) -> list[int]:
     """The least width of each column in characters: its natural width (`widths`), but for a column
-    of words the longest piece of a cell or header between two places where a line may be broken, or
-    `NARROWEST` if that is more. `cells`: the texts of each row."""
+    of words that of the longest piece between two places where a line may be broken."""
     least = list(widths)
     for k, column in enumerate(columns):
         if column.wide:

@@ -60,9 +60,7 @@ FITS = "_fits"
 
 
 def held_to(
-    answer: A,
-    fits: Callable[[Mapping[str, int]], Mapping[str, int]],
-    letters: Collection[str] = (),
+    answer: A, fits: Callable[[Mapping[str, int]], Mapping[str, int]], letters: Collection[str] = ()
 ) -> A:
     """Mark an answer, and its parts, so that their `at` and `subs` check sizes against the answer's
     subject, such as a mixer whose own width is fixed; return the answer.

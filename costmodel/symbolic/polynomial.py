@@ -255,10 +255,9 @@ class Poly(Written):
 
     @staticmethod
     def _from_tidy_terms(terms: dict[Monomial, Number]) -> Poly:
-        """The polynomial of `terms` (monomial -> coefficient; neither zeros nor integral
-        Fractions): the one object with these terms, made at the first call with its atoms, its
-        letters (the atoms that are no functions, inside functions too) and its variables (the
-        letters that are indices or axes)."""
+        """The polynomial of terms without zeros and without integral Fractions: the one object with
+        these terms, made at the first call with its atoms, its letters (atoms that are no
+        functions, inside functions too) and its variables (letters that are indices or axes)."""
         key = frozenset(terms.items())
         known = _POLYS.get(key)
         if known is not None:

@@ -83,7 +83,6 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
     known = frozenset[Poly]().union(*(index.constraints for index in ranges))
     guards = tuple(by_text([c for c in constraints if not implied(known, c)]))
-    # class -> (ranges, guards) -> body
     found: dict[str, dict[tuple[tuple[Index, ...], tuple[Poly, ...]], Poly]] = {}
     points = Points(part.equation, part.variables, part.constraints, accounting)
     for one in executed(part.equation.value, points):

@@ -62,11 +62,7 @@ def _around(block: Block) -> Iterator[Use | None]:
         yield from sublayer.around
 
 
-_SCALES = {
-    "none": "",
-    "tokens": " times sqrt(d)",
-    "all": " and learned positions times sqrt(d)",
-}
+_SCALES = {"none": "", "tokens": " times sqrt(d)", "all": " and learned positions times sqrt(d)"}
 _NORMS = {"pre": "norm before each sublayer and at the end", "post": "norm after each residual sum",
           "none": "no norm"}  # fmt: skip
 

@@ -104,8 +104,8 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
 
 def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
     """The table of the memory of a training step: a row for each kind of entries held, in elements
-    and, if types are given, in bytes. `slug` is the table's label; `swept`: the sizes stand in the
-    title."""
+    and, with types, in bytes. `slug` is the table's label; `swept`: the sizes stand in the title.
+    """
     typed = sheet.request.memory_options.types
     columns = [Column("held", "held", numeric=False), Column("elements", "elements")]
     if typed:

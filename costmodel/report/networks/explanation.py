@@ -46,9 +46,8 @@ class NetworkExplanation:
     counting: Counting
 
     def parts(self) -> Iterator[Part]:
-        """Yield the document's parts: title, description, source, sizes; an item for each different
-        block, and the parameters; for each phase tables of costs by block and by part, and its
-        other figures."""
+        """Yield the document's parts: title, description, source, sizes; an item for each group of
+        blocks; for each phase tables of costs by block and by part, and its other figures."""
         net = self.network
         yield Heading(f"{heading_of(net)}, block by block", 1)
         yield Paragraph((f"{described(net.described)}.",))
@@ -85,9 +84,8 @@ class NetworkExplanation:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """What a sequence passes through in order: of each stack the entry, each different block of
-        layers with the number of blocks equal to it, and the end of the layers; then the ending
-        (head, loss)."""
+        """What a sequence passes through in order: of each stack the entry, each different layer
+        with the number of equal ones, and the end of the layers; then the ending (head, loss)."""
         net = self.network
         blocks = []  # (name, how often, section of the network, parts)
         for stack in net.described.stacks:
@@ -118,9 +116,9 @@ class NetworkExplanation:
         return sheet_of(request, self.network, phase, self.sizes)
 
     def _of_blocks(self, sheet: Sheet) -> Table:
-        """The table of costs by block: a row for each group of equal blocks, with the figures of
-        `IN_BLOCKS` for one block and for all of the group; last a row for the sums of gradients
-        between blocks, of which only total operations of all are told."""
+        """The table of costs by block: a row for each group of equal blocks, with its figures for
+        one block and for all, and a row for the sums of gradients between blocks (`total` alone).
+        """
         names = [name for name in IN_BLOCKS if sheet.total.phase in FIGURES[name].phases]
         columns = [Column("block", "block", numeric=False, names=True), Column("times", "times")]
         for name in names:

@@ -109,11 +109,7 @@ def ranges(
 
 
 def _solved(
-    quantities: Sequence[Quantity],
-    letter: str,
-    of: Callable[[int], L],
-    first: int,
-    last: int,
+    quantities: Sequence[Quantity], letter: str, of: Callable[[int], L], first: int, last: int
 ) -> Iterator[tuple[Range, L]]:
     """Yield the ranges of first..last in which the property `of` the size is constant, as (range,
     property); adjacent ranges may have equal properties. A short range is tried size by size. In a
