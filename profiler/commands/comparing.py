@@ -84,8 +84,7 @@ def compare(
         ),
     ] = None,
     level: Annotated[
-        float,
-        typer.Option("--level", help="Accepted probability of a false difference."),
+        float, typer.Option("--level", help="Accepted probability of a false difference.")
     ] = 0.05,
     seed: Annotated[
         int,

@@ -58,8 +58,7 @@ def doctor(
 def statement(
     context: typer.Context,
     source: Annotated[
-        list[Path],
-        typer.Option("--from", metavar="FILE.jsonl", help="Read records; repeatable."),
+        list[Path], typer.Option("--from", metavar="FILE.jsonl", help="Read records; repeatable.")
     ],
     format_: Annotated[str, typer.Option("--format", help="plain, markdown or latex.")] = "plain",
     output: Output = None,

@@ -147,8 +147,7 @@ def _measuring(
     ] = "fp32",
     device: Device = None,
     seed: Annotated[
-        int,
-        typer.Option("--seed", help="Seed of parameters and inputs.", min=0, max=LARGEST_SEED),
+        int, typer.Option("--seed", help="Seed of parameters and inputs.", min=0, max=LARGEST_SEED)
     ] = 0,
     seconds: Annotated[
         float,
@@ -170,8 +169,7 @@ def _measuring(
     energy_trials: Annotated[int, TRIALS] = EnergyLimits.trials,
     processes: Annotated[int | None, PROCESSES] = None,
     counters: Annotated[
-        bool,
-        typer.Option("--counters", help="Also read hardware counters of an NVIDIA GPU: slow."),
+        bool, typer.Option("--counters", help="Also read hardware counters of an NVIDIA GPU: slow.")
     ] = False,
     output: Annotated[
         Path | None,

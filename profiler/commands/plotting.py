@@ -54,8 +54,7 @@ def plot(
         ),
     ],
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE.png|svg|pdf", help="The figure."),
+        Path | None, typer.Option("-o", "--output", metavar="FILE.png|svg|pdf", help="The figure.")
     ] = None,
     kind: Annotated[
         str | None,
