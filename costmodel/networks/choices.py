@@ -151,7 +151,7 @@ class Choices:
                     f"{self.name}: {name} is {getattr(self, name)}: expected {least} or more"
                 )
         for letter, values in self.sizes.items():
-            for value in values if isinstance(values, tuple) else (values,):
+            for value in values if isinstance(values, tuple) and values else (values,):
                 checked({letter: value})
         self._refuse_contradictions()
         _ = self.formulas
