@@ -53,8 +53,8 @@ def most_live(done: Execution, phase: str) -> int:
 
 
 def _steps(done: Execution) -> Sequence[Sequence[Equation]]:
-    """The equations that are executed, in steps in topological order: one step for the equations of
-    a loop or of one array. Equations whose results exist from the start are left out."""
+    """The steps of an execution in topological order, each as the equations of a loop or of one
+    array. Equations whose results exist from the start (`ready`) are left out."""
     needs, by_loop = needed(done.system), dict[frozenset[Array], list[int]]()
     for number, equation in enumerate(done.system.equations):
         array = equation.array

@@ -143,7 +143,7 @@ def _inside(node: Neg | FreeScale, around: Constraints) -> Places:
 
 def with_terms(node: Reduce, around: Constraints) -> Places:
     """The places (disjoint conditions), among the points with the constraints `around`, at which a
-    reduction has a term."""
+    reduction has a term: `EVERYWHERE` if at all of them, () if at none."""
     found: list[Constraints] = []
     for part in node.parts:
         inner = around.union(*(index.constraints for index in part.over))

@@ -244,7 +244,7 @@ class _Softmax:
         return call("floor_div", end / by - 1, self.rows // by) + 1
 
     def last_blocks(self, row: Equation) -> Iterator[tuple[Poly, tuple[Index, ...]]]:
-        """Yield (number of the last block of a row's keys, indices of the rows with this number).
+        """Yield (number of the last block of keys, indices of those rows of `row` that have it).
 
         Raises:
             Unsupported: the number has no formula.

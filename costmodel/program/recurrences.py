@@ -396,7 +396,8 @@ def ascending(system: System) -> System:
 
 
 def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equation:
-    """The equation with row r of each array in `turned` renumbered as last + 1 - r.
+    """The equation with row r of each array in `turned` renumbered as last + 1 - r, both where the
+    equation defines the array and where it reads the array.
 
     Args:
         turned: array -> (its row axis, its last row).

@@ -91,9 +91,9 @@ def read(name: str, bare: str, c: Configuration) -> Description:
 
 
 def read_3n(c: Configuration) -> Description:
-    """Describe the network of a configuration of Gemma3nForCausalLM and Gemma3nTextModel: in each
-    layer a stream of several is active, and passes attention beside a residual of low rank, then
-    the FFN."""
+    """Describe the network of a configuration of Gemma3nForCausalLM or Gemma3nTextModel: in each
+    layer one of S streams, `altup_active_idx`, is active, and passes attention beside a residual of
+    low rank, then the FFN; the other streams are predicted and corrected."""
     c.with_class().require({"altup_correct_scale": (True,)})
     # a bound on coefficients in training, and a base of angles: no cost depends on them
     c.fields_read.update(("altup_coef_clip", "rope_local_base_freq"))
@@ -101,7 +101,7 @@ def read_3n(c: Configuration) -> Description:
     kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 5)], KINDS)
     g, h = c.size("num_key_value_heads"), c.size("head_dim")
     _refuse_rotary(c)
-    makers = _makers(c, kinds, number - shared) if shared else {}
+    makers = _makers(c, kinds, number - shared) if shared else {}  # kind -> layer that makes keys
     S, at = c.size("altup_num_inputs"), c.number("altup_active_idx") + 1  # stream 1 is the first
     c.size("hidden_size_per_layer_input")  # 0 is refused
     if S < 2 or at > S:

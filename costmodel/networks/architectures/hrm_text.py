@@ -26,8 +26,9 @@ REMARK = (
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of HrmTextForCausalLM or HrmTextModel: a layer for
     each run of each layer of a stack. With 2 cycles of 3 runs of L, the stacks run in the order L L
-    L H L L L H, and each run has `num_layers_per_stack` layers. ModelError if `num_hidden_layers`
-    differs from the number of layers in all runs."""
+    L H L L L H, and each run has `num_layers_per_stack` layers, without this field
+    `num_hidden_layers`; ModelError if, with it, the latter is not the number of layers of all runs.
+    """
     c.with_class()
     high, low, n = c.size("H_cycles"), c.size("L_cycles"), c.size("num_attention_heads")
     each = c.size_or_none("num_layers_per_stack")

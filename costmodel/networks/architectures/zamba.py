@@ -64,7 +64,7 @@ def read(c: Configuration) -> Description:
     )  # fmt: skip
     plain = block("mamba-2", state, norm=norm)
     made = [_hybrid(c, plain, k, sets) for k in range(kinds.count("hybrid"))]
-    hybrid = iter(made)
+    hybrid = iter(made)  # the hybrid layers in order
     layers = [next(hybrid) if kind == "hybrid" else plain for kind in kinds]
     entry = [] if c.switch("tie_word_embeddings") else _adapters_of_others(made, sets)
     return decoder(c, "Zamba2", layers, norm, state="fp32", entry=entry)
