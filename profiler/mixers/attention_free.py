@@ -203,8 +203,9 @@ class CausalLocal(Local, Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): add the token's rows to the sums in
-        `state`, then add the weighted window that ends at the token."""
+        """The output y_t (b, d) of one token x_t (b, d): add the token's rows P and E_K to the sums
+        S_N and S_D in `state`; to these, add the rows of the window that ends at the token times
+        exp(u) - 1, as the sums hold each row once already."""
         assert isinstance(state, PreparedState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)

@@ -557,9 +557,10 @@ class InChunks(DeltaRule):
     def carried(
         self, groups: Sequence[Compared], later: Sequence[Compared]
     ) -> tuple[list[Tensor], Tensor]:
-        """N (b, g, chunks, r, m, V) of each group of chunks, and S (b, g, chunks, r, K, V) at the
-        end of each complete chunk, by a loop over chunks; `later` are the groups without the first
-        chunk, [] without a complete chunk, where S is empty."""
+        """(N (b, g, chunks, r, m, V) of each group of chunks, S (b, g, chunks, r, K, V) at the end
+        of each complete chunk), by a loop over chunks: N = U - W S with S of the chunk before, U in
+        the first chunk. `later` are the groups without the first chunk; [] if no chunk is complete,
+        and then U stands in place of S, which no row reads."""
         U = [of for group in groups for of in self.solved_all(group, group.v).unbind(2)]
         W: list[Tensor] = []
         for group in later:
@@ -569,6 +570,7 @@ class InChunks(DeltaRule):
             return [U[0].unsqueeze(2)], U[0]
         ends = self.to_the_end(groups[0].other, groups[0].since).unbind(2)
         since = later[0].since
+        # of each chunk after the first, its decay
         kept = [None] * len(ends) if since is None else since[..., -1:, :].mT.unbind(2)
         N, S = [U[0]], [self.after(None, ends[0], U[0], None)]
         for number, (u, w) in enumerate(zip(U[1:], W, strict=True), 1):
@@ -702,6 +704,7 @@ class InChunks(DeltaRule):
         }
         state = ChunkState({**before.arrays, **zeros}, newest_first=True, sliding=True)
         state.C, state.prepared = self.C, before.prepared
+        # arrays without a row for each token of the chunk
         alone = ("S", "M", "T") if self.per_channel else ("S", "M")
         state.chunked = tuple(name for name in shapes if name not in alone)
         return state
@@ -789,7 +792,8 @@ class ByWY(InChunks):
         return KK
 
     def solved_all(self, group: Compared, rows: Tensor) -> Tensor:
-        """U or W, row by row in all chunks at once."""
+        """U or W (b, g, chunks, r, m, width) from `rows`, values or keys, row by row in all chunks
+        at once: row e is beta_e times (`rows` e minus the rows before, weighted by KK_e)."""
         found: list[Tensor] = []
         products = group.KK.unbind(-2)
         for e, (row, weight) in enumerate(zip(rows.unbind(-2), group.beta.unbind(-2), strict=True)):
@@ -832,7 +836,7 @@ def in_chunks(mixer: str, around: dict[str, str], decays: str) -> Callable[[_Cla
     """
 
     def register(module: _Class) -> _Class:
-        """Register the class with the kernel classes of its arrays in chunks."""
+        """Register the class with the kernel classes of its arrays in chunks, and return it."""
         kernels = {k: v for k, v in around.items() if k not in ("D", "E")}
         kernels |= dict.fromkeys(("KK", "QK", "U", "W", "N", "S"), "contraction")
         kernels |= {

@@ -51,7 +51,8 @@ class ShortGatedConvolution(Mixer):
     b_out: nn.Parameter | None
 
     def __init__(self, *, d: int, l: int, k: int, options: Sequence[str] = ()) -> None:
-        """Declare four linear maps of rows of width d, and k taps for each channel."""
+        """Declare four linear maps of rows of width d, k taps for each channel, and the five biases
+        b_* (d,), None without the option `bias`."""
         super().__init__(d=d, l=l)
         require_sizes(k=k)
         self.k = k

@@ -60,7 +60,7 @@ def latent(name: str, form: str) -> Callable[[Module], Module]:
     implementation's name, and also the form that `step` executes."""
 
     def described(module: Module) -> Module:
-        """Register the class once for each set of options."""
+        """Register the class once for each set of options (24), and return it."""
         positions = ("", "nope", "no-shared-key")
         several = ("", "query-compression"), positions, ("", "bias"), ("", "head-gate")
         for chosen in product(*several):

@@ -103,7 +103,8 @@ def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
     the convolution of whole sequences by this algorithm; a step sums over distances directly."""
 
     def register(mixer: _Class) -> _Class:
-        """Set the class's algorithm, and register the class with its kernel classes."""
+        """Set the class's algorithm, register the class with the kernel class of each array, and
+        return it."""
         mixer.algorithm = algorithm
         kernels = mixer.KERNELS | {"S": algorithm.kernel}
         if algorithm.product is not None:
@@ -197,8 +198,8 @@ class Hyena(LongConvolved):
     omega: nn.Parameter
 
     def __init__(self, *, d: int, l: int, k: int, F: int) -> None:
-        """Declare maps and short convolutions of k taps, and a perceptron of width F that makes the
-        long kernel for at most l rows."""
+        """Declare maps and short convolutions of k taps, and, for a long kernel of at most l rows,
+        a perceptron of width F with the tables P (l, 3), of positions, and `decay` (l, d)."""
         super().__init__(d=d, l=l)
         require_sizes(k=k, F=F)
         self.k = k

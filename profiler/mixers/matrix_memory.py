@@ -229,6 +229,7 @@ class CellsInChunks(Cells):
         bounds: list[Tensor] = []
         if q.shape[2] >= self.C:
             T = self.bounds(X[0][..., -1], G[0][..., -1])
+            # of each group's chunks, T at the end of the chunk before
             bounds = [before.unsqueeze(-1) for before in before_each(T, groups)]
         # without a complete chunk there are no bounds, and nothing is spread
         spread = [T.expand_as(sums) for sums, T in zip(after_first(G), bounds, strict=False)]
@@ -241,6 +242,7 @@ class CellsInChunks(Cells):
         if bounds:
             S, Z = self.memories(groups[0][1], groups[0][2], G[0], J[0], T)
             queries = after_first([group[0] for group in groups])
+            # queries, scaled for sums up to the end of the chunk before
             U = [
                 rows / math.sqrt(self.K) * torch.exp(sums + T - M).unsqueeze(-1)
                 for rows, sums, T, M in zip(
@@ -266,7 +268,9 @@ class CellsInChunks(Cells):
     def pairs(
         self, q: Tensor, k: Tensor, v: Tensor, G: Tensor, J: Tensor, M: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The reads (b, n, c, r, h) and weights (b, n, c, r) of chunks within each chunk."""
+        """(reads (b, n, c, r, h), weights (b, n, c, r)) of c chunks of r rows, each row within its
+        chunk: row i weighs row j <= i by q_i . k_j / sqrt(K) exp(G_i + J_j - M_i), later rows by 0;
+        a read sums values v by these weights, the row's weight is their sum."""
         L = G.unsqueeze(-1) + J.unsqueeze(-2) - M.unsqueeze(-1)
         later = torch.ones_like(L[0, 0, 0], dtype=torch.bool).triu(1)
         A = q @ k.mT / math.sqrt(self.K)

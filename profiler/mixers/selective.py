@@ -469,8 +469,9 @@ class Mamba2Scanned(Mamba2Recurrent):
     """Mamba-2 whose sequences are scanned in parallel; a token is one step of the recurrence."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """The output y (b, s, d) of sequences x (b, s, d), by a scan of the states (b, s, G, n/G,
-        P, N); all states of a head share a row's decay."""
+        """The output y (b, s, d) of sequences x (b, s, d), by a scan of the states S (b, s, G, n/G,
+        P, N): a row's decay `kept`, one per head, times S before, plus U K (U is the step times the
+        value X); a row is read by Q, and D times X added."""
         X, K, Q, step, U = self.given(x, None, {})
         rows = (*x.shape[:2], self.G, self.n // self.G)
         kept = from_nothing(torch.exp(step[:, 1:] * self.A())).view(*rows, 1, 1)
@@ -484,8 +485,9 @@ class Mamba2Parallel(Mamba2):
     a row, so that exp(F_i - F_j) is the decay from row j to row i."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """The output y (b, s, d) of sequences x (b, s, d): each row reads all rows up to itself;
-        its product with each, times the decay between the two; pairs with later rows are masked."""
+        """The output y (b, s, d) of sequences x (b, s, d): row i sums the rows U_j, j <= i (steps
+        times values X), weighted by Q_i . K_j exp(F_i - F_j), F being `sums`; pairs with later rows
+        are masked; D times X is added."""
         X, K, Q, step, U = self.given(x, None, {})
         sums = (step * self.A()).cumsum(1).transpose(1, 2)
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
@@ -495,8 +497,8 @@ class Mamba2Parallel(Mamba2):
         return self.out(x, read + self.D.unsqueeze(-1) * X)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d), which reads the rows of all tokens so far,
-        held in `state`."""
+        """The output y_t (b, d) of one token x_t (b, d), which reads the rows of all tokens so far:
+        `state` holds their F, K and U, and the token's are appended (F is `total`)."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)

@@ -127,6 +127,7 @@ class Heads(SequenceMixer):
         apart = "keys-as-values" not in options
         self.register_parameter("W_V", self.weight(d, self.g * self.V) if apart else None)
         self.W_out: nn.Parameter = self.weight(n * self.V, d)
+        # the width of the gate's map, 0 without a gate; then the extents of the axes of heads
         gates = 0 if {*GATES}.isdisjoint(options) else n if "head-gate" in options else n * self.V
         self.register_parameter("W_G", self.weight(d, gates) if gates else None)
         heads = (self.g, n // self.g) if "grouped" in options else (n,)
@@ -139,6 +140,7 @@ class Heads(SequenceMixer):
                 self.W_G = nn.Parameter(self.W_G.detach().view(d, self.g, -1))
         self.whole_norms = "whole-qk-norm" in options
         self.layer_norms = not {*LAYER_NORMS}.isdisjoint(options)
+        # gains and offsets of the norms of queries and keys; `own`: each head has its own
         own = "heads-qk-layer-norm" in options
         for name, map_ in (("w_Q", self.W_Q), ("w_K", self.W_K)):
             of = heads if name == "w_Q" else (self.g,)
@@ -161,6 +163,7 @@ class Heads(SequenceMixer):
         self.rotary = not {*ROTARY}.isdisjoint(options)
         self.v_norm = "v-norm" in options
         self.scaled = "unscaled" not in options
+        # whether keys are changed after the map that equal keys and values share
         moved = self.rotary or self.v_norm or self.w_K is not None
         self.linear = "alibi" in options
         self.cached = ("K", "V") if apart or moved else ("K",)

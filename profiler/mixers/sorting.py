@@ -108,7 +108,7 @@ class Reformer(Headed):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The attention outputs (b, n, s, h) of sorted queries q, keys k and values v: each row
-        attends to its chunk of C rows and the chunk before."""
+        attends to its chunk of C rows and the chunk before (`near`), later rows included."""
         (batch, n, length, h), C = q.shape, self.C
         whole = length - length % C
         found = []

@@ -72,7 +72,7 @@ class Diagonal(LongConvolved):
 
     def __init__(self, *, d: int, l: int, N: int, channels: int | None = None) -> None:
         """Declare the model's parameters: N complex states for each of `channels` (default d)
-        channels."""
+        channels; A is (N,) if the channels share it (`shared`), and steps exist if `stepped`."""
         super().__init__(d=d, l=l, channels=channels)
         require_sizes(N=N)
         self.N = N
@@ -160,8 +160,8 @@ class Carried(Diagonal):
         return state
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
-        """One step of the recurrence with row u_t (b, d), appended to the state with the rows of
-        other arrays; return the model's output (b, d)."""
+        """The model's output (b, d) of one row u_t (b, d): one step of the recurrence, whose state
+        S is appended to `state`, as are the `rows` of other arrays (name -> row)."""
         assert isinstance(state, PreparedState)
         E_re, E_im, B_re, B_im = state.prepared
         S = None
