@@ -54,9 +54,10 @@ def _construct(
     dtype: torch.dtype,
     seed: int,
 ) -> nn.Module:
-    """Construct the module by its class; torch's random state stays as it was. Raises ValueError: a
-    size is missing, not positive or refused by the class, or h is given to a class whose heads have
-    the width d/n."""
+    """Construct the module by its class from those of the sizes that the class takes; the head
+    width h, where the class needs one and none is given, is d/n. torch's random state stays as it
+    was. Raises ValueError: a size is missing, not positive or refused by the class, or h is given
+    to a class whose heads have the width d/n."""
     given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
     if implementation.options:
         given["options"] = implementation.options

@@ -184,7 +184,7 @@ def implementation(
     chosen = "direct" if form is None else form
 
     def register(module: _Module) -> _Module:
-        """Register the class as described; a class without `step` has no step form."""
+        """Register the class as described and return it; without `step` it has no step form."""
         torch = sys.modules.get("torch")
         if torch and not (isinstance(module, type) and issubclass(module, torch.nn.Module)):
             raise WrongKind(
@@ -353,7 +353,8 @@ def _sources() -> str:
 
 
 def _described_in(file: str) -> list[dict[str, Any]]:
-    """The fields of each implementation that a file of built-in mixers describes, in order."""
+    """A dict (name of a field of `Implementation` -> value) for each implementation that the file
+    of built-in mixers `file`, such as `sparse`, describes, in order."""
     importlib.import_module(f"{BUILT_IN}{file}")
     return [
         {each.name: getattr(found, each.name) for each in fields(found)}

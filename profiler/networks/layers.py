@@ -66,8 +66,9 @@ class Making:
         return found
 
     def __call__(self, use: Use | None) -> nn.Module | None:
-        """Make the module of a part of a network: dropout, a mixer or another part; None for
-        None."""
+        """Make the module of a part of a network: dropout, a mixer or another part; None for None.
+        The parameters of a part with fixed weights need no gradient; a part that is fixed otherwise
+        runs without gradients."""
         if use is None:
             return None
         if use.regularises:

@@ -361,8 +361,8 @@ def in_heads(p: Any, x: Tensor, letter: str) -> Tensor:
 
 
 def turned(heads: Tensor, gain: Tensor, first: int) -> Tensor:
-    """Heads (b, s, ..., K), the first at position `first`, after an RMS norm with this gain and a
-    rotary embedding."""
+    """Heads (b, s, ..., K) after an RMS norm with this gain (K,) and a rotary embedding by their
+    positions: `first` (from 0), `first` + 1, ..."""
     rows = F.rms_norm(heads, heads.shape[-1:], gain, float(MIXERS_EPS))
     half = heads.shape[-1] // 2
     pair = torch.arange(half, dtype=torch.float64, device=heads.device) / half
