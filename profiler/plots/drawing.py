@@ -191,8 +191,8 @@ def drawn(picture: Picture, draw: Draw, width: float | None = None) -> Figure:
 
 
 def _legend(figure: Figure, picture: Picture, look: Look, wide: float) -> float:
-    """Draw the legend of all panels and the notes below the figure; returns their height in
-    inches."""
+    """Draw the legend of all panels, in as many columns, up to 6, as fit into `wide` inches, and
+    the notes below the figure; returns the height of both in inches, 0 without either."""
     handles = _handles(picture, look)
     notes = "\n".join(folded(note, wide - 0.2, SMALL) for note in picture.notes)
     if not handles and not notes:
@@ -254,7 +254,8 @@ BESIDE_LOOK: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": (0, (1, 1)), "m
 
 def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
     """Draw lines on logarithmic axes, with intervals, hollow markers (values that are no evidence)
-    and marks (places on the x axis)."""
+    and marks (places on the x axis). Theory (`beside`) has the measured line's colour and one
+    marker, at its end; a line of more than `CROWDED` values has few markers."""
     for line in panel.lines:
         style = look.line(line.name)
         if line.beside:
@@ -311,7 +312,8 @@ def draw_regions(axes: Axes, panel: Panel, look: Look) -> None:
 
 
 def draw_bars(axes: Axes, panel: Panel, look: Look) -> None:
-    """Draw a waterfall from the top: totals from zero, between them what is added or taken away."""
+    """Draw a waterfall from the top: totals from zero, between them what is added or taken away. A
+    thin line joins the end of a bar to the next bar where they touch."""
     largest = max((abs(x) for bar in panel.bars for x in (bar.start, bar.end)), default=0.0) or 1.0
     least = min(0.0, *(min(bar.start, bar.end) for bar in panel.bars))
     for k, bar in enumerate(panel.bars):
@@ -388,6 +390,7 @@ def _mark(axes: Axes, panel: Panel) -> None:
     """Draw a line at each mark, and its number above the panel; close numbers stand upright, and of
     numbers that would overlap the first stands there."""
     low, high = axes.get_xlim()
+    # decades of x to an inch of the panel
     inch = log10(high / low) / (axes.get_window_extent().width / axes.figure.dpi * 0.8)
     shown: list[float] = []
     for mark in panel.marks:

@@ -163,7 +163,8 @@ def winners(asked: OfMixers) -> Picture:
 
 def floors(asked: OfMixers | OfRecords) -> Picture:
     """Make the figure of floors (lower bounds of the time by each limit of a board) of mixers at
-    sizes, or of measured calls."""
+    the sizes asked for (128 where none is), or of measured calls. SizeError: a size does not fit a
+    mixer."""
     if isinstance(asked, OfRecords):
         return on_boards.floors_of_records(asked.chosen, asked.board)
     asked = replace(asked, by="floor")

@@ -93,8 +93,8 @@ def picture(
     """
     records = asked.kept(records)
     missing: list[str] = []
-    lost: dict[tuple[str, str], set[str]] = {}
-    without: dict[str, dict[str, None]] = {}
+    lost: dict[tuple[str, str], set[str]] = {}  # (quantity, why) -> ids of records without it
+    without: dict[str, dict[str, None]] = {}  # why -> series without theory
     notes: dict[str, dict[str, None]] = {"derived": {}, HOLLOW: {}}
     panels: list[Panel] = []
     for letter in asked.along:

@@ -47,6 +47,7 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     groups: dict[tuple[str, str, str], list[Ladder]] = {}
     missing = list(problems)
     for ladder in found:
+        # rung 5: measured seconds and bytes; rung 3: dispatched operations by class
         cost = ladder.rungs["5"]
         if cost["latency_s"] and cost["compulsory_bytes"] and sum(ladder.rungs["3"].values()):
             groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
@@ -72,7 +73,8 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
 
 def roofline_panel(title: str, points: Mapping[str, Sequence[Point]], limits: Limits) -> Panel:
     """Make a panel of points (name -> for each call operations per byte, operations per second, and
-    whether its marker is hollow), below the limits of a board (name -> peak rate, bandwidth)."""
+    whether its marker is hollow), below the limits of a board (name -> peak rate in operations per
+    second, bandwidth in bytes per second); a limit bends where its rate is reached."""
     all_x = [x for several in points.values() for x, _, _ in several]
     kinks = [rate / bandwidth for rate, bandwidth in limits.values()]
     low, high = min([*all_x, *kinks]) / BESIDE, max([*all_x, *kinks]) * BESIDE

@@ -51,6 +51,7 @@ def curve_picture(
         if shown:
             values = tuple(y * factor for y in shown.values())
             lines.append(Line(called[curve.name], tuple(shown), values))
+        # size -> why the curve has no value there
         lost = dict.fromkeys((x for x in curve.values if x not in shown), "it is zero there")
         lost |= curve.reasons
         if lost:
