@@ -317,7 +317,9 @@ def _held(expected: Values, parts: Sequence[Part], recorder: Recorder) -> dict[s
         wanted[name] = array if any(True for _ in recorder.of_size(array)) else _box(array)
 
     def holds(own: Numbers, array: Numbers) -> bool:
-        """Whether a tensor holds an array; a dense tensor has more entries than the 0 there."""
+        """Whether the numbers `own` of a tensor, flattened, are those of an array, its axes in some
+        order. Entries of the array that are 0 or infinite may differ: a dense tensor has numbers
+        where the array is 0."""
         finite = array[np.isfinite(array)]
         near = recorder.near * max(1.0, float(np.abs(finite).max(initial=0.0)))
         orders = (array.transpose(order).ravel() for order in permutations(range(array.ndim)))
@@ -340,8 +342,10 @@ def _held(expected: Values, parts: Sequence[Part], recorder: Recorder) -> dict[s
 
 
 def _compared(form: Form, expected: Values, recorder: Recorder) -> tuple[list[Part], str]:
-    """The arrays of a form in the order of evaluation, compared with a recorded call, and the first
-    whose values the call never computed, by itself or in a later array; "" if there is none."""
+    """(parts, name): a `Part` for each array of a form, in the order of evaluation, which says
+    whether the recorded call computed the array's values; and the first array whose values the call
+    computed neither by themselves nor within a later array that reads them, "" if there is none.
+    Arrays of zeros alone are left out, and integers of which no tensor has the size."""
     parts: list[Part] = []
     for name, where in evaluated(form, expected):
         wanted = expected[name][where]
@@ -639,8 +643,8 @@ def blamed_step(case: ModuleCase, form: str, token: int, sample: int = 0) -> Bla
 
 
 def _of_token(case: ModuleCase, form: str, token: int, sample: int) -> Blame:
-    """Decode a sequence up to `token` (from 0), and find the first equation whose entries of this
-    token its step never computes, in the sequence `sample`."""
+    """Decode the tokens before `token` (from 0), record its step, and blame the first equation
+    whose entries of this token the step never computes in the sequence `sample` of the batch."""
     recorder = Recorder(len(case.x), sample)
     with torch.no_grad():
         state = case.initial_state()
