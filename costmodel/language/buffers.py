@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
     """The entries, at these sizes, of a buffer with an author's values (a table, or a function, as
-    lambda i, j, sizes: float(i == j)): int64 if they are positions in an array, else float64.
+    lambda i, j, sizes: float(i == j)): int64 if the entries are positions, else float64.
 
     Raises:
         EquationError: a table of another shape, a function that fails or gives no number, or a

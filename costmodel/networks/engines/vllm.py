@@ -27,8 +27,8 @@ STEP = 2048
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
     """The pages (blocks of memory of one size) that vLLM reserves for `batch` sequences of
-    `context` tokens in the types `typed`. If all attention has windows, these are held; beside full
-    attention all rows are, and a sentence tells the bytes with windows (vLLM's hybrid manager).
+    `context` tokens in the types `typed`. If all attention has windows, only windows are held;
+    beside full attention all rows are held, and `says` has the bytes with windows (hybrid manager).
 
     Raises:
         Unanswered: rows of several sizes in layers of several kinds, or a quantised cache.
