@@ -311,9 +311,10 @@ class Drawn:
     ) -> Iterator[Proof]:
         """Yield a failed proof for each kind of `KINDS` (result, step, gradients, writes) that
         fails for the first time, with its draw (way to call the module) reduced. Tried are the
-        draws after those tried before, up to number `until`, excluded; fewer if each kind has
-        failed, the budget is spent, or equations cannot be evaluated. `tell` is called with the
-        number of draws tried since draw number `since`."""
+        draws from number `self.number` (from 0; the next untried one) to `until`, excluded; fewer
+        if each kind has failed, the budget is spent (`left_out` then says how many are left out),
+        or equations cannot be evaluated. `tell` is called with the number of draws tried since draw
+        number `since`. A draw that the module refuses is counted in `refused` alone."""
         self.left_out = ""
         possible = KINDS.keys() - ({"step"} if not self.steps else set())
         while self.number < until and not self.unable and self.failed < possible:
@@ -347,9 +348,11 @@ class Drawn:
     def gradients_at(
         self, sizes: EachSize, draws: Sequence[Draw], tell: Callable[[int], None], budget: Budget
     ) -> Iterator[Proof]:
-        """Yield a failed proof if gradients, or results with gradients recorded, are wrong in one
-        of the plain calls `draws` at each size in turn, with its draw reduced, of as many as the
-        budget allows. `tell` receives the number of calls made."""
+        """Yield one failed proof, with its draw reduced, for the first of the plain calls `draws`
+        (each value of each size in turn) with wrong gradients, or with a result that is wrong only
+        while gradients are recorded; nothing if no call is wrong. If the budget is spent,
+        `gradients_left_out` says how many calls are left out; right calls join `of_gradients`.
+        `tell` receives the number of calls made."""
         found: list[Finding] = []
 
         def fault(draw: Draw) -> str:
@@ -615,8 +618,9 @@ def _proof_of_calls(
 
 
 def _called_often(subject: Subject, draw: Draw) -> str:
-    """Call one module `CALLS` times, every third time in the other mode (train or eval), and say in
-    words which call first gives other answers than the first call; "" if none does."""
+    """A sentence on the first of `CALLS` calls of one module whose answers (result, gradients,
+    decoded rows of up to three tokens) differ from those of the first call; "" if none do. Every
+    third call is made in the other mode (train or eval) than the draw's."""
     tokens = 0 if subject.stepless else min(3, draw.sizes["l"])
     trial = Trial(subject, draw, MOST_POINTS)
     first = answers(trial.case, trial.gradient, tokens)
@@ -849,13 +853,12 @@ def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision, decoding
 def _rounded_apart(
     subject: Subject, draw: Draw, precision: Precision, decoding: bool
 ) -> tuple[str, bool]:
-    """Call the module as a draw says, in low precision and in float64. Returns
-    (sentence, compared): the first answer in low precision (decoded rows if `decoding`, else result
-    and gradients) that differs from float64 by more than rounding explains, "" if none does; and
-    whether any answer was compared, that is, rounding explains only errors well below the
-    answer."""
+    """(sentence, compared), from a call of the module in low precision and one in float64. The
+    sentence: on the first answer in low precision (decoded rows if `decoding`, else result and
+    gradients) that differs from float64 by more than rounding explains, "" if none does. Compared:
+    whether any answer was, that is, rounding explains only errors well below the answer."""
     low, found = _low_precision_answers(subject, draw, precision, decoding)
-    draw = replace(draw, before="")
+    draw = replace(draw, before="")  # `exact` copies the values that the event left in `low`
     trial = Trial(subject, draw, 0)
     gradient = trial.gradient.to(precision.dtype).double()
     exact = _in_float64(subject, draw, low)
@@ -863,6 +866,7 @@ def _rounded_apart(
     known = in_float64()
     digits = Digits.of(precision.dtype)
     allowed = least_allowances(known, digits)
+    # by answer ("y", "the gradient of x"); `worst`, `allowed`: `MEASURES` of errors, (3,) or (1,)
     off = {answer: errors(found[answer], values) for answer, values in known.items()}
     worst = {answer: error_sizes(own, known[answer]) for answer, own in off.items()}
     if any((worst[answer] > allowed[answer]).any() for answer in known):

@@ -67,7 +67,7 @@ class EachSize:
         return ("gradients", said) if said else None
 
     def _rows_apart(self, trial: Trial) -> str:
-        """Words on the first decoded row that differs from the equations; "" if none does."""
+        """A sentence on the first decoded row of wrong shape or values; "" if no row is wrong."""
         if self.subject.stepless:
             return ""
         case, draw = trial.case, trial.draw
@@ -84,9 +84,11 @@ class EachSize:
         return ""
 
     def _work_apart(self, trial: Trial) -> str:
-        """Words on the operations that `forward`, or the step of the last token, dispatches beyond
-        or below its description; "" if it does not, or if they are not counted."""
+        """A sentence on the operations that `forward`, or the step of the last token, dispatches
+        beyond or below its description ("...: +12 mul, -3 add"); "" if there are none, or if they
+        cannot be counted: `uncounted` then gets a clause."""
         case, draw = trial.case.counted(), trial.draw
+        # calls: (name in words, phase, function that counts the call, sizes of the formulas)
         at = {**draw.sizes, "b": draw.b}
         calls = [("forward", "training", partial(count_dispatch, case.forward), at)]
         if not self.subject.stepless:

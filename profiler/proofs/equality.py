@@ -181,8 +181,8 @@ def _no_form(mixer: Mixer, form: str, option: str) -> str:
 
 
 def _parameters_apart(case: ModuleCase) -> str:
-    """Words on the module's parameters whose names or shapes differ from the equations'; "" if none
-    does."""
+    """A sentence for each parameter that only the equations or only the module has, or whose shapes
+    differ, sorted and joined by "; "; "" if there is none."""
     declared = {a.name: tuple(e.at(case.sizes) for e in a.shape) for a in case.mixer.parameters}
     held = {name: tuple(p.shape) for name, p in case.module.named_parameters()}
     parts = [
@@ -202,8 +202,10 @@ def _parameters_apart(case: ModuleCase) -> str:
 
 
 def _buffers_apart(case: ModuleCase) -> str:
-    """Words on the first buffer (untrained array) without values, or whose shape or entry differs
-    from the equations'; "" if there is none. Entries are named by indices from 1."""
+    """A sentence on the first buffer (untrained array) of the equations that has no values in them
+    and none in the module, or whose shape or entry in the module differs from the equations'; "" if
+    there is none. A buffer that the module does not register, or whose values the equations leave
+    open, cannot differ. Entries are named by indices from 1."""
     arrays = case.arrays()
     for buffer in case.mixer.buffers:
         name = buffer.name
@@ -397,8 +399,8 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     counted."""
     name = f"{implementation.name}: {DISPATCHED}"
     phases = ("training", "inference") if step else ("training",)
-    left: dict[str, None] = {}
-    noted: dict[str, str] = {}
+    left: dict[str, None] = {}  # as keys, the reasons why operations cannot be compared
+    noted: dict[str, str] = {}  # phase -> a sentence on its operations on constants
     described = cache(partial(description_of, mixer, implementation))
 
     @cache
@@ -420,8 +422,9 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
         )
 
     def apart(case: ModuleCase) -> str:
-        """Words on how the dispatched operations of a module differ from those that the equations
-        count; "" if they do not, or are not comparable: `left` then gets the reason."""
+        """A sentence on the first call whose dispatched operations differ from those that the
+        equations count, with advice; "" if none does, or they are not comparable: `left` then gets
+        the reason. A call equal but for operations on constants gives `noted` a sentence."""
         for phase in phases:
             for t, call in dispatched(case, phase):
                 left.update((f"no counting rule for {op}", None) for op in call.unknown)
@@ -509,8 +512,8 @@ def _state_remedy(mixer: Mixer, implementation: Implementation, derived: Amount)
     """The first remedy, in words, with which a `State` would hold as many entries as later tokens
     need (`derived`), after every token at all sizes tried: fewer rows, arrays named in `carried`,
     or the axis of tokens moved. "" if there is none, or the state is no `State`."""
-    left: Mapping[str, Mend] | None = None
-    rows: list[tuple[Sizes, dict[str, int]]] = []
+    left: Mapping[str, Mend] | None = None  # the remedies right after every token so far, by words
+    rows: list[tuple[Sizes, dict[str, int]]] = []  # (sizes, array of the state -> its rows)
     for sizes in module_sizes(mixer):
         found = case(mixer, implementation, sizes)
         state = found.initial_state()
@@ -616,11 +619,12 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
         derived = state(mixer, implementation.step_form)
     except (Unsupported, Unanswered) as reason:
         return Proof(name, None, f"not derived: {reason}")
-    left: dict[str, None] = {}
+    left: dict[str, None] = {}  # as keys, sentences on states that do not say what is in use
 
     def apart(case: ModuleCase) -> str:
-        """Words on the first token after which the state holds another number of elements than
-        later tokens need; "" if there is none."""
+        """A sentence on the first token after which the state holds another number of elements than
+        later tokens need; "" if there is none, or if the state has no attribute `elements`: `left`
+        then gets the sentence."""
         state = case.initial_state()
         says = hasattr(state, "elements")
         for t in range(1, case.x.shape[1] + 1):

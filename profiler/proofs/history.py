@@ -81,8 +81,8 @@ def _decoded(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _another_module(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """Build another module of the same class with other weights, in float32, call it, and return
-    the case unchanged."""
+    """Build another module of the same class with other weights, in float32, call it with the
+    inputs of the case in float32, and return the case unchanged: modules must share no values."""
     sizes = {**case.sizes, "b": len(case.x)}
     other = build(described, sizes, device="cpu", dtype=torch.float32, seed=78)
     call = [t.float() if t.is_floating_point() else t for t in case.call]
@@ -106,9 +106,9 @@ def _copied(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """Convert the module of a case to float32, call it, which it may refuse, convert it back with
-    its exact weights restored, and return the case. A module with complex tensors is left alone:
-    torch would drop their imaginary parts."""
+    """Convert the module of a case to float32, call it (an error of this call is ignored), convert
+    it back to float64 with the exact values of parameters and buffers restored, and return the
+    case. A module with complex tensors is left alone: torch would drop their imaginary parts."""
     tensors = {**dict(case.module.named_parameters()), **dict(case.module.named_buffers())}
     if any(tensor.is_complex() for tensor in tensors.values()):
         return case

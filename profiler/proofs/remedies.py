@@ -120,13 +120,14 @@ def rewrites_meant(mixer: Mixer, implementation: Implementation, *, step: bool) 
 
 
 def _left(calls: _Calls, tried: Iterable[Names], own: Names, called: str) -> str:
-    """A phrase that no rewrites explain what the calls of `called` (forward or step) dispatch: with
-    the nearest ones of `tried` that scale as the description's `own` do, what the largest call
-    dispatches more or fewer, by class; more, with the operations of torch that have the class."""
+    """A phrase that no rewrites explain what calls of `called` (forward or step) dispatch: how many
+    operations of each class the largest call dispatches more or fewer than counted under the
+    nearest rewrites of `tried` (with the same of `SCALES` as the description's `own`), and which
+    operations of torch have those that are more. "" if they cannot be counted."""
     scaled = [names for names in tried if {*SCALES} & {*names} == {*SCALES} & {*own}]
     rewrites = min(scaled or [own], key=lambda names: sum(calls.apart(names).values()))
     try:
-        at, by_op, left = calls.last(rewrites)
+        at, by_op, left = calls.last(rewrites)  # left: class -> dispatched less counted
     except (ConventionError, Unsupported, Unanswered):
         return ""
 
@@ -161,7 +162,9 @@ class _Calls:
 
     def __init__(self, mixer: Mixer, implementation: Implementation, phase: str) -> None:
         """Call the module in the phase at all small sizes, and count what it dispatches; raises
-        whatever the module raises."""
+        whatever the module raises. `known`: whether every operation has a counting rule.
+        `_found`, per call: (sizes; operation of torch -> class -> number, without operations on
+        constants of the sizes; `classes_of` the call)."""
         self._form = mixer.forms[implementation.form] if phase == "training" else None
         self.known, self.same_keys = True, dict[str, Sequence[int]]()
         self._found: list[
@@ -229,18 +232,18 @@ class _Calls:
         return at, by_op, [*self.gaps(names)][-1]
 
     def near(self, names: Names) -> list[Names]:
-        """The combinations of rewrites that differ in what they count, first those with the most
-        choices in common with `names`."""
+        """The combinations of rewrites that differ in what they count, one choice of each of
+        `GROUPS` together, first those with the most choices in common with `names`."""
         own = [{*names} & {*chain(*group)} for group in GROUPS]
         own[0] |= {name for name in names if rows_of_block(name)}
         own[ONLINE_GROUP] |= {name for name in names if rows_of_block(name, ONLINE)}
         start = [in_order(mine) for mine in own]
 
-        def with_choices(choices: Mapping[int, Names]) -> Names:
+        def with_choices(choices: Mapping[int, Names]) -> Names:  # number of a group -> choice
             return (*chain(*(choices.get(k, mine) for k, mine in enumerate(start))),)
 
         def told(choices: Mapping[int, Names]) -> str:
-            """The gaps with other choices, by group, in place of the description's, as text."""
+            """The gaps with other choices, as text, which is equal for choices that count alike."""
             try:
                 return str([*self.gaps(with_choices(choices))])
             except (ConventionError, Unsupported, Unanswered) as reason:
@@ -285,6 +288,7 @@ class _Calls:
         def changed(chosen: Sequence[Names]) -> int:
             return sum({*one} != mine for one, mine in zip(chosen, own, strict=True))
 
+        # rewrites of no group stay; blocks of keys (`online`) fit `masked`, and go with it alone
         others = {*names}.difference(*own)
         tried = (
             one

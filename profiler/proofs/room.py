@@ -24,10 +24,10 @@ def room(*holders: Any) -> int:
 
 
 def tensors_held(*holders: Any) -> Iterator[Tensor]:
-    """Yield every tensor that these objects hold, each once: in mappings, lists, tuples, sets,
-    deques, attributes and slots, and in the objects of bound methods. Functions, classes and Python
-    modules are not searched."""
-    left, seen = [*holders], dict[int, Any]()
+    """Yield every tensor that these objects are or hold at any depth, each once: as values of
+    mappings, in lists, tuples, sets, deques, attributes and slots, and in the objects of bound
+    methods. Functions, classes, Python modules and attributes of tensors are not searched."""
+    left, seen = [*holders], dict[int, Any]()  # to be searched; id -> object searched, kept alive
     while left:
         one = left.pop()
         if id(one) in seen or isinstance(one, (str, bytes, type, ModuleType, FunctionType)):

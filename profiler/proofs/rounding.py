@@ -97,8 +97,9 @@ class _Rounded(DispatchMode):
         """The numbers of intermediate results inside a kernel: float32's for shorter types."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation in float64, round its result in place to the low precision unless it is
-        a view, and return it; operands of sums get random errors if `chance` is set."""
+        """Run an operation in float64, round its result in place to the numbers of `digits` unless
+        it is a view, and return it. With `chance`, operands of sums first get random errors
+        (`_accumulated`), and a computed float32 result gets them too (`_jitter`)."""
         result = self._in_steps(kind, args, kwargs)
         if result is NotImplemented:
             if self.chance and not kind.writes and any(part in kind.func.__name__ for part in SUMS):
@@ -144,13 +145,14 @@ class _Rounded(DispatchMode):
         return term * (1 + ACCUMULATED * self.inside.eps / 2 * off)
 
     def _round(self, tensor: Tensor) -> None:
-        """Round every entry in place to a number of the type; entries beyond the largest number
-        become infinite."""
+        """Round every entry in place to a number of the type `digits`, the nearest one or, with
+        `chance`, one of the two neighbours at random; entries beyond the largest number become
+        infinite, and entries that are not finite stay."""
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         _, exponent = torch.frexp(tensor)  # 2**(exponent - 1) <= |entry| < 2**exponent
         eps = torch.full_like(tensor, self.digits.eps)
-        unit = torch.ldexp(eps, exponent - 1).clamp(min=self.digits.least)
+        unit = torch.ldexp(eps, exponent - 1).clamp(min=self.digits.least)  # spacing of neighbours
         steps = tensor / unit
         if self.chance is None:
             steps = steps.round()
@@ -170,8 +172,8 @@ class SingleInside(DispatchMode):
     found = False
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation and return its result; a fill or move within float32, as of a mask, is
-        not noted."""
+        """Run an operation and return its result; set `found` if it is in float32, unless it is a
+        view, or a fill or move (`kind.free`), as of a mask, without an operand in float64."""
         result = super().see(kind, args, kwargs)
         if not (self.found or kind.view):
             single = any(tensor.dtype == torch.float32 for tensor in tensors_in(result))
@@ -254,8 +256,9 @@ class WrongKernels(DispatchMode):
         self.dtype, self.found = dtype, dict[str, str]()
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, return its result, and compare it with float64, if it is one tensor of
-        the type `dtype` from one of torch's own operations that draws no random numbers."""
+        """Run an operation, return its result, and, if one of torch's own operations computes it
+        without random numbers as one tensor of `dtype`, compare it with float64: the first error
+        of an operation beyond rounding joins `found`, in words."""
         result = super().see(kind, args, kwargs)
         one_answer = isinstance(result, Tensor) and result.dtype == self.dtype
         own = kind.name.startswith("aten::") and not (kind.writes or kind.free)

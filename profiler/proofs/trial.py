@@ -177,8 +177,8 @@ class Subject:
 
     def built(self, draw: Draw, dtype: torch.dtype = torch.float64) -> ModuleCase:
         """Build the module and its inputs in the type `dtype` as a draw says (sizes, mode, layout,
-        values), and carry out the draw's event (`before`), such as a training step. Raises Refused:
-        the class refuses the sizes."""
+        values), carry out the draw's event (`before`), such as a training step, and return both as
+        the case to call. Raises Refused: the class refuses the sizes."""
         sizes = dict(draw.sizes) | {"b": draw.b}
         try:
             module = build(self.implementation, sizes, device="cpu", dtype=dtype, seed=1)
@@ -264,9 +264,10 @@ class Trial:
     """A module called in one drawn way, and the arrays of its equations for the same inputs."""
 
     def __init__(self, subject: Subject, draw: Draw, most: int) -> None:
-        """Build the module of a draw, and draw the gradient of its result. `most`: the most points
-        at which the equations of the gradients are evaluated; beyond, gradients are compared with
-        difference quotients."""
+        """Build the module of a draw, and draw the gradient of a loss with respect to its result:
+        `gradient` (b, l, ...). `most`: the most points at which the equations of the gradients are
+        evaluated; beyond, gradients are compared with difference quotients. `before`: the tensors
+        that calls must not change, with copies."""
         self.subject, self.draw = subject, draw
         self.case = subject.built(draw)
         # a sentence if the event before the call changed a parameter, else ""
@@ -403,8 +404,8 @@ class Trial:
         return None
 
     def blame(self, mode: Mode, sample: int) -> Blame:
-        """Find the first equation whose values for sequence `sample` a call in this mode (with or
-        without gradients) never computes."""
+        """The first equation, as a `Blame`, whose values for sequence `sample` (from 0) never occur
+        among the tensors that a call in this mode (with or without gradients) computes."""
         recorder = Recorder(self.draw.b, sample)
         with mode(), recorder:
             (requiring_gradients(self.case) if mode is torch.enable_grad else self.case).forward()
@@ -437,9 +438,11 @@ class Trial:
         return blame_in_words(self.subject.mixer, sizes, blame_at)
 
     def apart(self, found: Tensor, expected: np.ndarray[Any, Any], name: str, answer: str) -> str:
-        """Words on the first entry of `found` that differs from `expected` beyond rounding; "" if
-        none does. A different shape is said instead. Entries for which the equations give no finite
-        value are not compared. `name` is printed, `answer` selects the estimate of rounding."""
+        """A sentence on the first entry of `found` (from the module) that differs from `expected`
+        (from the equations) beyond rounding, or on different shapes; "" if none differs. Entries
+        for which the equations give no finite value are not compared. `name` ("y[2]", a decoded
+        row) begins the sentence; `answer` ("y", "step", "the gradient of x") selects the estimate
+        of rounding."""
         if found.shape != expected.shape:
             return f"{name} is {tuple(found.shape)}, the equations' is {expected.shape}"
         known = torch.from_numpy(np.asarray(expected, np.float64))
@@ -462,10 +465,10 @@ class Trial:
         return self.slack(answer) + self.jump(answer) if off.isfinite().all() else 0.0
 
     def jump(self, answer: str) -> float:
-        """The largest error of an answer that a discontinuity of the equations explains, such as a
-        tie between maxima, at which equal or zero inputs may lie: `ALLOWED` times the largest
-        change of the equations' answer under small perturbations of the inputs, for all sequences.
-        0.0 for normal inputs."""
+        """The largest error of an answer ("y", "step", "the gradient of x") that a discontinuity of
+        the equations explains, such as a tie between maxima, at which equal or zero inputs may lie:
+        `ALLOWED` times the largest change of the equations' answer under small perturbations of the
+        inputs, times the number of sequences. 0.0 for normal inputs."""
         if self.draw.values == VALUES[0]:
             return 0.0
         # positions and other indices (`below` is their bound) stay
@@ -502,10 +505,10 @@ class Trial:
         return {e.array.gradient_of.name: e.name for e in backward if e.array.gradient_of}
 
     def slack(self, answer: str) -> float:
-        """The rounding error of an answer (a result, gradient or decoded rows) at these inputs: of
-        a module that computes in float32 inside, that of float32; else an estimate by runs in fewer
-        digits, plus the distance to the answer with an exact softplus, which torch's
-        approximates."""
+        """The largest error of an entry that rounding explains, in an answer (a result, gradient or
+        decoded rows) at these inputs. Of a module that computes in float32 inside, the error of
+        float32; else an estimate by runs in fewer digits, plus the distance to the answer with an
+        exact softplus, which torch's approximates."""
         if answer in self.single:
             return self.single[answer]
         case = self.subject.built(self.draw)
@@ -538,16 +541,17 @@ class Trial:
         return float(torch.maximum(allowed, fused)) * 2.0**-SPARE + float(approximated)
 
     def gradients_apart(self, found: Mapping[str, Tensor]) -> str:
-        """Words on the first entry of a gradient that differs from the equations, then on the
+        """A sentence on the first entry of a gradient that differs from the equations, with the
         arrays whose gradients differ and those whose gradients agree; "" if none differs. Without
         equations of gradients, gradients are compared with difference quotients of the module's
-        result. `found` holds the module's answers by name."""
+        result. `found`: the module's answers by name, of which those named "the gradient of x" (an
+        input: (b, l, ...), a parameter: its shape, summed over sequences) are compared."""
         if self.training is None:
             return self.quotients_apart(found)
         names = self.gradients
         given = {array.name for array in self.case.given()}
-        said: dict[str, str] = {}
-        right = []
+        said: dict[str, str] = {}  # array with a wrong gradient -> sentence
+        right = []  # arrays whose gradients agree
         for answer, tensor in found.items():
             name = answer.removeprefix(GRADIENT)
             if name == answer:
@@ -642,8 +646,9 @@ class Trial:
     def _quotient(
         self, along: Mapping[str, Tensor], ways: Mapping[str, Tensor], step: float
     ) -> float:
-        """The central difference quotient, with this step, of sum(result * gradient) along the
-        directions `ways` of the tensors `along`, which are restored."""
+        """The central difference quotient (F(x + step v) - F(x - step v)) / (2 step) of F, the sum
+        of result * gradient over all entries. x: the tensors `along` (answer -> tensor), which are
+        restored; v: the directions `ways` (answer -> tensor of the same shape)."""
         own = {answer: along[answer].detach().clone() for answer in ways}
         ends = []
         with torch.no_grad():
@@ -728,7 +733,9 @@ class Decoding(Trial):
         """Yield, after decoding, (kind, sentence) for tensors, settings or earlier rows that steps
         changed, and for the first row that differs: rows of this sequence from the equations, rows
         of the other sequence and of the copied state from both the `forward` of their rows and the
-        equations. A row of a wrong shape ends the trial."""
+        equations. A row of a wrong shape is the only finding, and ends the trial. The other
+        sequence: the batch in reverse order, negated. The copied state holds l // 2 rows of this
+        sequence, and goes on with rows of the other one."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
@@ -736,7 +743,7 @@ class Decoding(Trial):
         parted = replace(other, x=torch.cat([x[:, : l // 2], swapped[:, l // 2 :]], dim=1))
         # words that follow a sentence -> decoded rows: of this sequence, of the other, of the copy
         rows: dict[str, list[Tensor]] = {"": [], OF_ANOTHER: [], OF_A_COPY: []}
-        kept: list[tuple[Tensor, Tensor]] = []
+        kept: list[tuple[Tensor, Tensor]] = []  # (row as returned, its copy) of this sequence
         with torch.no_grad():
             state, second = case.initial_state(), other.initial_state()
             twin = None
@@ -762,6 +769,7 @@ class Decoding(Trial):
         cases = {"": case, OF_ANOTHER: other, OF_A_COPY: parted}
         with torch.no_grad():
             wholes = {of: one.forward() for of, one in cases.items() if of and rows[of]}
+        # k: the number of a row's token, from 0; the copied state's first row is that of l // 2
         for of, found in rows.items():
             begins = l // 2 if of == OF_A_COPY else 0
             for k, row in enumerate(found, start=begins):
