@@ -117,8 +117,9 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
 
 @lru_cache(maxsize=256)
 def _of_call(executed: Executed, measured: tuple[tuple[str, int], ...], dtype: str) -> Derived:
-    """What the equations say of a call at its sizes (`measured`: letter and number), without
-    readings. The calls of one point, such as all rounds of a sweep, share one answer."""
+    """What the equations say of a call at its sizes (`measured`: pairs of a letter and its number),
+    with `below` empty, since readings differ from call to call: the calls of one point, such as all
+    rounds of a sweep, share one answer. The answer's sizes are those that the equations have."""
     wanted = {*executed.mixer.letters, "b"} | ({"t"} if executed.phase == "inference" else set())
     every = dict(measured)
     sizes = {k: v for k, v in measured if k in wanted}
@@ -213,7 +214,8 @@ class Executed:
 
     @cached_property
     def activations(self) -> Exact | str:
-        """The entries kept for the backward pass for b sequences, or why they are unknown."""
+        """The number of entries kept for the backward pass for b sequences, as a formula in the
+        sizes; or, as a sentence, why it is unknown."""
         try:
             rewrites = held_rewrites(self.does)
             about = answers_about(self.mixer, self.does.form, self.phase, rewrites)

@@ -150,9 +150,11 @@ def _plain(name: str) -> str:
 def step_of(
     name: str, op: Mapping[str, Any], dtype: str, on: Board, *, streamed: bool = False
 ) -> Step | None:
-    """All calls of one operation of torch (`aten::mm`) on a board; None for a view, and for another
-    operation that moves no byte and computes nothing. `op`: the totals of these calls, a
-    `DispatchedOperation` as JSON values; `streamed`: whether products read from the memory.
+    """The predicted seconds and joules of all calls of one operation of torch (`aten::mm`) on a
+    board; None for a view, and for another operation that moves no byte and computes nothing. `op`:
+    the totals of these calls, a `DispatchedOperation` as JSON values; `streamed`: whether products
+    of matrices read their operands from the memory, not from a cache. A call takes its start and
+    the largest of arithmetic, movement of bytes and work entry by entry.
 
     Raises:
         BoardError: the board has no figure that is needed.
@@ -172,10 +174,11 @@ def step_of(
     products = ops["mul"] + ops["add"] if operation in PRODUCTS else 0
     one_row = _of_one_row(op) if on.kind == CPU else 0
     counted = (np.array([x / calls]) for x in (products, ops["exp"], moved))
-    own = Counted("", {}, dtype, counted=Work(*counted))
+    own = Counted("", {}, dtype, counted=Work(*counted))  # the work of one call, arrays (1,)
     small = _fit(SMALL, on) if on.kind == GPU else None
     by_datasheet = small is not None and "kernel_time" not in on.figures
-    instead = ["kernel_time"] if by_datasheet else []
+    instead = ["kernel_time"] if by_datasheet else []  # figures that the board lacks
+    # seconds of all calls: `arithmetic`, `movement`, `one_by_one`
     arithmetic = _others_s(operation, ops, dtype, on)
     if products:
         at_peak = _products_s(op, products, dtype, on, instead)
@@ -190,7 +193,7 @@ def step_of(
         one_by_one = float(op["bytes_written"]) / BYTES[dtype] / on["selection"]
     elif operation in ONE_BY_ONE:
         instead.append("selection")
-    # at least, expected and at most
+    # seconds of one call (`starts`, `taken`): at least, expected and at most
     if small is not None and by_datasheet:
         starts = small.constants["start"] * 1e-6 * np.array([0, among_kernels()[0], 1])
         movement /= small.constants["bandwidth"]
@@ -220,6 +223,7 @@ def _of_fitted_products(
     another operation or board, and for a type without a fit."""
     if dtype not in FITTED or on.kind != GPU:
         return None
+    # a shape: matrices in the batch, rows, columns, terms of a sum, calls; below, arrays (shapes,)
     if shapes := op.get("products", ()):
         batch, rows, columns, terms, times = np.array(shapes, dtype=float).T
         sizes = {"batch": batch, "l": rows, "d": terms, "f": columns}

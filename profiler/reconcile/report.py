@@ -144,9 +144,10 @@ OF_GRAPH = Note((
 
 
 def summary(found: Sequence[Ladder], lost: Sequence[Measurement] = ()) -> Iterator[Table]:
-    """Yield a table for each phase, element type and device, with a line for each implementation:
-    derived and dispatched operations, time, memory, energy, verdict; for a record of `lost`, which
-    keeps a failure, the reason. Sizes that all lines share stand in the title."""
+    """Yield a table for each (phase, element type, device), with a line for each ladder in `found`:
+    derived and dispatched operations, time, memory, energy, verdict; and one for each record in
+    `lost`, which keeps a failure: its reason. Sizes that all lines share stand in the title.
+    Columns of sizes, bounds or graph replay that no line fills are left out."""
     groups: dict[tuple[str, str, str], list[Ladder | Measurement]] = {}
     every: list[Ladder | Measurement] = [*found, *lost]
     for each in every:
@@ -204,8 +205,8 @@ def _sizes(group: Sequence[Ladder | Measurement]) -> tuple[str, list[str]]:
 
 
 def _line(ladder: Ladder) -> Mapping[str, Text]:
-    """The line of an implementation in the summary, as a dict: column -> cell. A value that is None
-    becomes a dash with its reason (`Missing`)."""
+    """The line of an implementation in the summary, as a dict: name of a column -> cell, for all
+    columns but the sizes. A value that is None becomes a dash with its reason (`Missing`)."""
     found = summary_record(ladder)
 
     def cell(name: str, words: Callable[[Any], Cell]) -> Cell:
@@ -249,9 +250,10 @@ TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
 
 
 def summary_record(ladder: Ladder) -> dict[str, Any]:
-    """The line of an implementation in the summary as a dict for JSON, values not rounded:
-    operations (numbers), seconds, bytes, joules and a verdict in words; `reasons` explains each
-    None, and under "verdict" why the time is not comparable, if it is not."""
+    """The line of an implementation in the summary as a dict for JSON, values not rounded: sums of
+    operations over all classes by rung (derived, executed, dispatched, unexplained), seconds,
+    bytes, joules and a verdict in words. `reasons` maps the name of each value that is None to the
+    reason, and "verdict" to why the time is not comparable, if it is not."""
     derived, executed, dispatched = (sum(ladder.rungs[k].values()) for k in "123")
     cost, peak = ladder.rungs["5"], ladder.memory["peak"]
     taken = {name: cost[name] for name in TAKEN}
@@ -302,7 +304,8 @@ def _of_time(ladder: Ladder) -> tuple[str, str]:
 def _operations(ladder: Ladder, title: str) -> Table:
     """Make the table of operations, class by class: by the equations (rung 1), as the
     implementation evaluates them (2), as torch dispatched them (3) and as the hardware executed
-    them (4); between two rungs, the causes of their difference and the unexplained rest."""
+    them (4); between two rungs, the causes of their difference and the unexplained rest. A row:
+    (rung or gap, note, a number for each class that any rung, cause or rest has, total)."""
     fourth = ladder.hardware
     counted = [ladder.rungs[k] for k in "123"] + ([] if fourth is None else [fourth.counts])
     parts = [*counted, *(c.counts for c in ladder.causes), *ladder.unexplained.values()]
@@ -379,8 +382,8 @@ def signed(number: int) -> str:
 
 def _peers(ladder: Ladder, title: str) -> Table:
     """Make the table with a section for each peer (another project's operation counter): the
-    operations of the executed equations (rung 2), the causes, the predicted and the printed figure,
-    and their difference."""
+    operations of the executed equations (rung 2), the causes for which the peer counts others, the
+    figure predicted from both, the figure that the peer printed, and printed less predicted."""
     rows: list[Row | Section] = []
     for peer in ladder.peers:
         rows.append(Section((peer.name,)))
@@ -430,9 +433,9 @@ MEANINGS = {
 
 
 def _memory(ladder: Ladder, title: str) -> Table:
-    """Make the table of memory in bytes, with a section per quantity (kept for the backward pass,
-    peak, moved) that has a derived or a measured figure: the tensors that hold the bytes, or the
-    causes of the difference; and notes on the words that occur."""
+    """Make the table of memory in bytes, with a section per quantity that has a derived or a
+    measured figure: with the tensors that hold the bytes (kept for the backward pass, peak), or
+    with the causes of the difference (moved); and notes on the words that occur in the cells."""
     rows: list[Row | Section] = []
     for name, found in ladder.memory.items():
         if (found.derived, found.measured) == (None, None):
@@ -448,9 +451,10 @@ def _memory(ladder: Ladder, title: str) -> Table:
 
 
 def _listed(found: HeldMemory) -> Iterator[Row]:
-    """Yield the rows of held bytes (operation, shape, dtype, array, cause, bytes): by the
-    equations, of each listed tensor, the sums of the list, the unexplained rest, and as
-    measured."""
+    """Yield the rows of held bytes, (operation, shape, dtype, array, cause, bytes): the bytes by
+    the equations, those of each listed tensor (`2 x`: two alike), the sums of the list, the
+    unexplained rest, and the measured bytes. Rows that are no tensors have words and bytes alone;
+    without a list (None), the rows on the list are left out."""
 
     def step(words: str, number: int | None, *, sign: bool = False) -> Row:
         missing = Missing(found.reason)
@@ -512,8 +516,9 @@ ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 
 
 def _cost(ladder: Ladder, title: str) -> Table:
-    """Make the table of time, memory and energy (rung 5), with notes on the stopping rule of the
-    latency and on the verdict."""
+    """Make the table of time, memory and energy (rung 5), a row per quantity of `COSTS`, with notes
+    on the stopping rule of the latency and on the verdict; before the number of latency samples
+    stand the rows of the latency's spread, interval and time on a processor."""
     cost = ladder.rungs["5"]
     columns = (Column("quantity", "quantity", numeric=False), Column("value", "value"))
     rows: list[Row] = []
@@ -591,7 +596,8 @@ def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
     """The rows of CSV of one ladder: after the cells that identify it come the rung ("1":
     equations, ..., "5": cost), the gap ("1-2"), `peer` or `memory`; then its entry (a cause, for
-    instance), the class or quantity, the value, and the reason if a value is missing."""
+    instance), the class or quantity, the value, and the reason if a value is missing. Stop rule,
+    grade and verdict, which are texts, stand in the place of the reason, without a value."""
     lead = (x.mixer, x.implementation, x.form, x.phase, sizes_words(x.sizes), x.dtype, x.device)
     entries: list[tuple[str, str, Mapping[str, int]]] = []
     entries += [(rung, "rung", x.rungs[rung]) for rung in "123"]

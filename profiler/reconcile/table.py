@@ -201,8 +201,9 @@ class MeasuredRow:
         return own / below if below else Missing(f"the {name} of {BASELINE} is 0")
 
     def cell(self, name: str, shown: Sequence[str]) -> Cell | Line:
-        """The value of a column as a cell of a table that shows the columns `shown`. A footnote
-        marks a ratio as an estimate unless both readings were taken on a quiet machine."""
+        """The value of the column `name` as a cell of a table that shows the columns `shown`. A
+        footnote marks a ratio as an estimate unless both readings were taken on a quiet machine,
+        and the name of a mixer that is not causal."""
         if name in READ:
             return measured(self.record, READ[name].reading)
         found = self.value(name)
@@ -230,7 +231,8 @@ def least(records: Sequence[Measurement], name: str) -> Measurement | None:
 
 def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
     """Make a `MeasuredRow` for each record, in order, with the derived costs at the record's sizes
-    and the records of self-attention (`BASELINE`) in the same setting, for ratios."""
+    and, for ratios, the records of self-attention (`BASELINE`) in the same setting at equal sizes
+    (`against`). Derived ratios are to the fastest of these (`base`), else the first."""
     machines = _machines(records)
     baselines: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records:
@@ -240,8 +242,8 @@ def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
     derived: dict[tuple[object, ...], Row | Missing] = {}
     rows = []
     for record in records:
-        there = baselines.get(_setting(record, machines), [])
-        against = tuple(one for one in there if _at_same_sizes(record, one))
+        in_setting = baselines.get(_setting(record, machines), [])
+        against = tuple(one for one in in_setting if _at_same_sizes(record, one))
         subject = (record.mixer, record.form)
         if subject not in mixers:
             mixers[subject] = _mixer(*subject)
@@ -393,10 +395,10 @@ class Records:
             return self
         name, down = column_name(column.removeprefix("-"), COLUMNS, meaning), column.startswith("-")
         keyed = [(row, row.value(name)) for row in self.rows]
-        there = [(row, v) for row, v in keyed if isinstance(v, int | float | str | Fraction)]
-        away = [row for row, v in keyed if not isinstance(v, int | float | str | Fraction)]
-        there.sort(key=lambda pair: pair[1], reverse=down)
-        return replace(self, rows=(*(row for row, _ in there), *away))
+        valued = [(row, v) for row, v in keyed if isinstance(v, int | float | str | Fraction)]
+        without = [row for row, v in keyed if not isinstance(v, int | float | str | Fraction)]
+        valued.sort(key=lambda pair: pair[1], reverse=down)
+        return replace(self, rows=(*(row for row, _ in valued), *without))
 
     def document(self) -> Document:
         """Make the document: a table per phase. JSON and CSV have exact values, all columns that

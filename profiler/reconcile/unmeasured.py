@@ -92,9 +92,10 @@ def form_executed(mixer: Mixer, implementation: str, phase: str) -> str:
 
 
 def _counted(case: Case, module: Implementation) -> tuple[Mapping[str, Any], str]:
-    """(the counts of the operations that a module dispatches, as JSON values; the type of its
-    entries), at the sizes of a case; Unanswered if the module cannot be called, for a type that no
-    module has, and for several types or options of a backward pass."""
+    """(counts, type): the counts of the operations that a module dispatches at the sizes of a case
+    (`DispatchCounts` as JSON values), and the name of the type of its entries ("fp32"). Raises
+    Unanswered: the module cannot be called at these sizes, or the case asks for a type that no
+    module has (NoType), for several types, or for options of a backward pass."""
     dtypes = case.dtypes or Dtypes()
     if (asked := dtypes.name_of("activations")) not in DTYPES:
         known = ", ".join(DTYPES)
@@ -162,7 +163,8 @@ def _dispatched(
     sizes: tuple[tuple[str, int], ...],
     dtype: str,
 ) -> Mapping[str, Any] | str:
-    """The counts of dispatched operations of a call, as JSON values; or why there are none."""
+    """The counts of the operations that a call dispatches without values (on the meta device),
+    `DispatchCounts` as JSON values; or, as a sentence, why the call cannot be made."""
     request = Request(mixer, implementation, dict(sizes), phase, dtype, "meta")
     try:
         with as_exception(), _AtMost(), _FusedAttention():
