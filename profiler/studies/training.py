@@ -50,7 +50,8 @@ class TrainingStudy:
         tell: Callable[[str], None],
     ) -> Done:
         """Measure all networks and add their records to the file, unless the last run in the file
-        holds all networks, measured with these options. `tell` is not used: other studies need it.
+        holds all networks, measured with these options on this device. `tell` is not used: other
+        studies need it.
 
         Raises:
             StudyError: an option that a comparison of networks does not have, energy options out of
@@ -77,10 +78,11 @@ class TrainingStudy:
             EnergyLimits.in_turns(asked["energy_window_s"], asked["energy_trials"])
         except ValueError as error:
             raise StudyError(str(error)) from None
-        last = latest(read(output)[0]) if output.exists() else {}
-        if set(last) == set(names) and manners([*last.values()]) == [manner_words(options)]:
-            return Done()
         training = Training(names, amount, place, progress=progress, options=options)
+        last = latest(read(output)[0]) if output.exists() else {}
+        made = manners([*last.values()]) == [manner_words(options)]
+        if made and set(last) == set(names) and all(map(training.made, last.values())):
+            return Done()
         records = training.records()
         for record in records:
             append(output, record)

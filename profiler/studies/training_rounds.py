@@ -189,6 +189,20 @@ class Training:
         """Report how many rounds are done."""
         self.progress(done, self.amount.rounds, f"round {done + 1} of {self.amount.rounds}")
 
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The `counts` of each record, as JSON values: the seed, and how networks are trained."""
+        network = {
+            "optimiser": "adamw", "learning_rate": LEARNING_RATE, "steps": self.amount.trained,
+            "steps_a_visit": self.amount.steps, "data": "random tokens",
+        }  # fmt: skip
+        return {"seed": self.seed, "network": network}
+
+    def made(self, record: Measurement) -> bool:
+        """Whether a comparison on this device, of this batch and amount, made a record."""
+        own = (self.device, self.amount.batch, self.counts)
+        return (record.device, record.sizes["b"], record.counts) == own
+
     def record(
         self,
         name: str,
@@ -211,16 +225,7 @@ class Training:
             device=self.device,
             readings=readings,
             reasons=reasons,
-            counts={
-                "seed": self.seed,
-                "network": {
-                    "optimiser": "adamw",
-                    "learning_rate": LEARNING_RATE,
-                    "steps": self.amount.trained,
-                    "steps_a_visit": self.amount.steps,
-                    "data": "random tokens",
-                },
-            },
+            counts=self.counts,
             environment=environment(self.device),
             sweep={"comparison": identity}
             | ({"options": dict(self.options)} if self.options else {}),

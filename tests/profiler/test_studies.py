@@ -689,6 +689,27 @@ def test_networks_are_measured_within_the_limits_that_were_asked_for(
     assert runs == [{}, {"energy_trials": 4}, {"energy": False}]
 
 
+def test_a_run_of_other_rounds_or_another_device_does_not_answer(
+    tmp_path: Path, instead: Instead
+) -> None:
+    def made(names: object, amount: Amount, device: str, **more: Any) -> Training:
+        training = invented(AS_PRINTED, structs.replace(amount, batch=2, steps=1))[0]
+        training.options = more["options"]
+        return training
+
+    instead(peak_memory=lambda *_, **__: Unavailable("no memory"), training_study=made)
+    file = tmp_path / "runs.jsonl"
+    runs = []
+    for rounds in (1, 1, 2):
+        manner = Manner("cpu", rounds, energy=False)
+        THESIS.measure(manner, file, lambda *_: None, lambda _: None)
+        runs.append(len(read(file)[0]) // len(AS_PRINTED))
+    assert runs == [1, 1, 2]
+    file.write_text(file.read_text().replace('"device": "cpu"', '"device": "cuda:0"'))
+    THESIS.measure(manner, file, lambda *_: None, lambda _: None)
+    assert len(read(file)[0]) == 3 * len(AS_PRINTED)
+
+
 def test_a_network_that_fails_is_said_and_the_others_go_on(
     instead: Instead,
 ) -> None:
