@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from costmodel.errors import FormulaError, ModelError, NotPolynomial
+from costmodel.errors import FormulaError, ModelError, NotPolynomial, SizeError
 from costmodel.language.formula_text import parse
 from costmodel.mixers.load import refuse_unimported
 from costmodel.networks.parts import ACTIVATIONS
@@ -151,7 +151,9 @@ class Choices:
                     f"{self.name}: {name} is {getattr(self, name)}: expected {least} or more"
                 )
         for letter, values in self.sizes.items():
-            for value in values if isinstance(values, tuple) and values else (values,):
+            if values == ():
+                raise SizeError(f"size {letter} needs at least one value, got an empty list")
+            for value in values if isinstance(values, tuple) else (values,):
                 checked({letter: value})
         self._refuse_contradictions()
         _ = self.formulas

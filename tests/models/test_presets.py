@@ -141,7 +141,7 @@ BAD = [
     ),
     ({**GOOD, "models": [{"name": "a", "sizes": {"d": 0}}]}, "size d must lie in 1"),
     ({**GOOD, "models": [{"name": "a", "sizes": {"d": "x"}}]}, "size d must be a positive integer"),
-    ({**GOOD, "models": [{"name": "a", "sizes": {"d": []}}]}, "size d must be a positive integer"),
+    ({**GOOD, "models": [{"name": "a", "sizes": {"d": []}}]}, "size d needs at least one value"),
     ({**GOOD, "models": [{"name": "a", "sizes": {"D": 1}}]}, "unknown size 'D'"),
     ({**GOOD, "models": [{"name": "a", "widths": {"f": "4*"}}]}, "the width f = 4*: '4*': expect"),
     ({**GOOD, "models": [{"name": "a", "widths": {"D": "4*d"}}]}, "unknown size 'D' in widths"),
