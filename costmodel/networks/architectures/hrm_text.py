@@ -26,9 +26,8 @@ REMARK = (
 def read(c: Configuration) -> Description:
     """Describe the network of a configuration of HrmTextForCausalLM or HrmTextModel: a layer for
     each run of each layer of a stack. With 2 cycles of 3 runs of L, the stacks run in the order L L
-    L H L L L H, and each run has `num_layers_per_stack` layers, without this field
-    `num_hidden_layers`; ModelError if, with it, the latter is not the number of layers of all runs.
-    """
+    L H L L L H. A run has `num_layers_per_stack` layers, and `num_hidden_layers` may then say the
+    layers of all runs, else ModelError; without the field a run has `num_hidden_layers`."""
     c.with_class()
     high, low, n = c.size("H_cycles"), c.size("L_cycles"), c.size("num_attention_heads")
     each = c.size_or_none("num_layers_per_stack")

@@ -438,7 +438,8 @@ class Plain:
         """The mixer of the layers of a `kind` ("full_attention", "sliding_attention", ...), as a
         part: the one that `mixers` has for the kind, else self-attention. Its options are those of
         the type, those that fields of the configuration switch on (`switches`), the window of the
-        kind, and rotary embedding unless the kind is `still`; its sizes are those of the latter."""
+        kind, and rotary embedding unless the kind is `still`; its sizes: w of a window, r channels
+        that turn."""
         if kind in self.mixers:
             return self.mixers[kind](c)
         options = {*self.options}
