@@ -171,9 +171,10 @@ class OracleComparison:
     def longer(self, sizes: Sizes) -> Execution:
         """An execution of a longer sequence, whose end cuts off nothing that tokens 1..l do.
 
-        The length is l + 2 w + 2 + c: w is the largest size other than l in a bound of an index (a
-        window), c the largest constant in a bound. If an array's latest token is then before the
-        end, as with chunks, a second execution is longer by the tokens between.
+        The length is l + 2 w + 2 + c: w is the largest size but l in lower bounds of indices and in
+        bounds that hold an index (a window), c the largest constant in a bound. If an array's
+        latest token is then before the end, as with chunks, a second execution is longer by the
+        tokens between.
         """
         indices = [p for i in self.mixer.forms[self.form].indices.values() for p in i.pieces]
         bounds = [b for i in indices for b in i.ends if b in i.lower or variables_of([b])]

@@ -292,7 +292,7 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
     for other in others:
 
         def differing(sizes: Sizes, other: str = other) -> str:
-            """The first array, in order of evaluation, whose values by both forms differ, and the
+            """The first array of both forms, in order of evaluation, whose values differ, and the
             largest difference of the outputs, in words; "" for equal outputs."""
             arrays = random_arrays(mixer.forms[first], sizes)
             one, two = (evaluate_all(mixer, arrays, sizes, form) for form in (first, other))

@@ -256,9 +256,9 @@ def _of_gathers(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """Yield a sentence with the formula and the number of elements per sequence, then an item for
-    each array with its elements, its role and the equations by which later tokens read it; or one
-    sentence that nothing must be held."""
+    """Yield a sentence with the formula of the elements per sequence and the number for the batch,
+    then an item for each array with its elements per sequence, its role and the equations by which
+    later tokens read it; or one sentence that nothing must be held."""
     kept = case.about.of(state_of)
     if not kept.arrays:
         yield Sentence(("Nothing must be held: no token reads entries of earlier tokens.",))

@@ -40,7 +40,8 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
     substituted; of the others the last is eliminated first: `variables` are given outermost first.
 
     Raises:
-        Unsupported: a variable without a lower or an upper bound, a bound with a stride, or a
+        Unsupported: a variable without a lower or an upper bound; a bound with a stride (`C*i <=
+            l`) that cannot be rounded, of a variable without few values between two numbers; or a
             weight that is a function, or a negative power, of a variable.
     """
     if not weight.terms:

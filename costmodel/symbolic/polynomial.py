@@ -647,7 +647,7 @@ def compiled(poly: Poly) -> Callable[[Mapping[str, int]], Number] | None:
 def _source(poly: Poly) -> str:
     """The expression of Python for a polynomial at numbers `sizes`, all terms above one denominator
     (`times`, and the atoms `below` with their powers): 2*d - l/n is
-    `quotient(-1*sizes['l'] + 2*sizes['d']*sizes['n'], sizes['n'])`."""
+    `quotient(2*sizes['n']*sizes['d'] + -1*sizes['l'], sizes['n'])`."""
     below: dict[str, int] = {}
     for monomial in poly.terms:
         below |= {atom: max(-power, below.get(atom, 0)) for atom, power in monomial if power < 0}

@@ -108,9 +108,9 @@ def _conditions(one: Crossover, names: Names) -> Table:
 
 
 def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
-    """Yield the parts of the document, a table with the notes: for several combinations of sizes
-    the table by combination; for one with up to `FEW` ranges, a sentence before the values beside
-    each break-even; for more ranges, or ranges that skip sizes, the table of the ranges."""
+    """Yield the parts of the document: for several combinations of sizes the table by combination;
+    for one, a sentence if it has at most `FEW` ranges, then the values beside each break-even, or
+    the table of the ranges if they are one, more, or skip sizes. The table has the notes."""
     (one, *others) = found
     few = not others and len(one.ranges) <= FEW
     if few:
