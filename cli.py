@@ -380,7 +380,7 @@ def explain(
     ] = None,
     impl: PredictedModule = "",
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="With --board: element type [default: fp32].")
+        str | None, typer.Option("--dtype", help="With --board: element type (default: fp32).")
     ] = None,
     cache_dtype: CacheDtype = None,
     state_dtype: StateDtype = None,
@@ -535,7 +535,7 @@ def verify(
     context: typer.Context,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help=("Files of claims [default: those of the project].")),
+        typer.Argument(help=("Files of claims (default: those of the project).")),
     ] = None,
     own: Own = None,
     format_: Annotated[str, formatted("data")] = SCREEN,

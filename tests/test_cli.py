@@ -733,3 +733,11 @@ def test_a_process_that_ends_frees_no_objects() -> None:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "self-attention" in made.stdout and not made.stderr
+
+
+def test_help_prints_all_words_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """Words in square brackets, such as [default: all], would be read as markup and left out."""
+    for command in ("table", "budget", "compare"):
+        cli.run([command, "--help"])
+        said = capsys.readouterr().out
+        assert "(default: " in said and not re.search(r"\w \.\s", said), command

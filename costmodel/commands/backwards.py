@@ -56,7 +56,7 @@ def budget(
         typer.Option(
             "--largest",
             metavar="LETTER",
-            help="Size to maximise [default: t for one new token, else l].",
+            help="Size to maximise (default: t for one new token, else l).",
         ),
     ] = None,
     state: Annotated[

@@ -56,7 +56,7 @@ def crossover(
         typer.Option(
             "--over",
             metavar="X",
-            help="Size to solve for [default: t for one new token, else l]; X,Y makes a map, a row "
+            help="Size to solve for (default: t for one new token, else l); X,Y makes a map, a row "
             "for each value of Y.",
         ),
     ] = None,

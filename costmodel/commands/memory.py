@@ -49,7 +49,7 @@ def memory(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option("--dtype", help="Type of weights and cache [default: the model's, or bf16]."),
+        typer.Option("--dtype", help="Type of weights and cache (default: the model's, or bf16)."),
     ] = None,
     weight_dtype: WeightDtype = None,
     cache_dtype: CacheDtype = None,

@@ -79,7 +79,7 @@ def model(
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option("--layers", metavar="2,4,6", help="Layers of --replace [default: all]."),
+        typer.Option("--layers", metavar="2,4,6", help="Layers of --replace (default: all)."),
     ] = None,
     train: Annotated[
         str | None,

@@ -270,10 +270,10 @@ OnePhase = Annotated[
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option("--dtype", help="Element type [default: fp32; for a model, its configuration's]."),
+    typer.Option("--dtype", help="Element type (default: fp32; for a model, its configuration's)."),
 ]
 Device = Annotated[
-    str | None, typer.Option("--device", help="cpu or cuda [default: the GPU, if any].")
+    str | None, typer.Option("--device", help="cpu or cuda (default: the GPU, if any).")
 ]
 CacheDtype = Annotated[
     str | None,
@@ -301,7 +301,7 @@ PredictedModule = Annotated[
     typer.Option(
         "--impl",
         metavar="NAME",
-        help="With --board: module to predict the time of [default: kernels, else fastest].",
+        help="With --board: module to predict the time of (default: kernels, else fastest).",
     ),
 ]
 

@@ -34,8 +34,8 @@ def trace(
         typer.Option(
             "--grad",
             metavar="parameters|inputs|both|none",
-            help="Gradients of the backward pass [default: where requires_grad is set, none of "
-            "inputs; with --against, both].",
+            help="Gradients of the backward pass (default: where requires_grad is set, none of "
+            "inputs; with --against, both).",
         ),
     ] = None,
     mode: Annotated[
