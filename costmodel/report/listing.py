@@ -136,8 +136,8 @@ def matching(word: str, modules: Modules) -> list[Entry]:
     """
     begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) if word else re.compile("")
     every = summaries()
-    found = [Entry(mixer, modules) for mixer in every if begins.search(_searched(mixer))]
-    if not found:
+    entries = [Entry(mixer, modules) for mixer in every if begins.search(_searched(mixer))]
+    if not entries:
         if split(word)[0] != word:
             named = builtin(word).base
             return [Entry(mixer, modules) for mixer in every if mixer.name == named]
@@ -150,7 +150,7 @@ def matching(word: str, modules: Modules) -> list[Entry]:
             f"no mixer has a word that begins with '{word}' in its name, title, idea, family, "
             f"source, options or references; the families are {families}"
         )
-    return found
+    return entries
 
 
 def _searched(mixer: Summary) -> str:
@@ -163,7 +163,7 @@ def _searched(mixer: Summary) -> str:
     return "\n".join((*said, *options, *mixer.references, *packages))
 
 
-def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
+def document(entries: Sequence[Entry], *, whole: bool = True) -> Document:
     """The document of `list`: one table with a section per family; CSV and JSON have more about
     each mixer.
 
@@ -171,9 +171,9 @@ def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
         whole: whether the table has all columns, or only name, idea and forms.
     """
     return Document(
-        lambda: [_table(found, whole)],
-        data=lambda: {"mixers": [entry.as_json() for entry in found]},
-        rows=lambda: _rows(found),
+        lambda: [_table(entries, whole)],
+        data=lambda: {"mixers": [entry.as_json() for entry in entries]},
+        rows=lambda: _rows(entries),
     )
 
 
@@ -203,12 +203,12 @@ BRIEF = (
 )
 
 
-def _table(found: Sequence[Entry], whole: bool) -> Table:
-    """The table of the entries `found`, a row for each mixer, with a section per family and notes
-    below; unless `whole`, only the first `BRIEFLY` columns, and a note on how to see the others."""
+def _table(entries: Sequence[Entry], whole: bool) -> Table:
+    """The table with a row for each mixer of `entries`, a section per family and notes below;
+    unless `whole`, only the first `BRIEFLY` columns, and a note on how to see the others."""
     shown = COLUMNS if whole else COLUMNS[:BRIEFLY]
     families: dict[str, list[Entry]] = {}
-    for entry in found:
+    for entry in entries:
         families.setdefault(entry.mixer.group, []).append(entry)
     rows: list[tuple[str, ...] | Section] = []
     for family, group in families.items():
@@ -219,21 +219,21 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
     )
     notes = (
         Note(("forms: the first is the default; * has no one-token inference",)),
-        *((*_options(found), *_classes(found)) if whole else [Note((BRIEF,))]),
+        *((*_options(entries), *_classes(entries)) if whole else [Note((BRIEF,))]),
         Note(("--group FAMILY shows a family in every table",)),
         Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
-        *_variants(found, whole),
+        *_variants(entries, whole),
         Note(("`costmodel explain NAME` prints title, source and equations",)),
     )
     return Table("Mixers, by family", columns, tuple(rows), notes)
 
 
-def _rows(found: Sequence[Entry]) -> Rows:
+def _rows(entries: Sequence[Entry]) -> Rows:
     """Header and rows of CSV: one row per mixer, with all columns, its source and its classes."""
     header = ("group", "name", "aliases", "title", "idea", "forms", "paper", "options",
               "implementations", "references", "source", "classes")  # fmt: skip
     rows = []
-    for entry in found:
+    for entry in entries:
         more = [cell(entry) for *_, cell in COLUMNS[1:]]
         mixer = entry.mixer
         lead = (mixer.group, mixer.name, ", ".join(mixer.aliases), mixer.title)
@@ -242,11 +242,11 @@ def _rows(found: Sequence[Entry]) -> Rows:
     return header, rows
 
 
-def _options(found: Sequence[Entry]) -> list[Note]:
+def _options(entries: Sequence[Entry]) -> list[Note]:
     """Notes that explain the options of the mixers, [] if none has options: how options are typed,
     then one for mixers with equal options: `options of A, B: bias (a bias on the output)`."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for mixer in (entry.mixer for entry in found):
+    for mixer in (entry.mixer for entry in entries):
         if mixer.offers:
             alike.setdefault(tuple(mixer.offers.items()), []).append(mixer.name)
     if not alike:
@@ -260,10 +260,10 @@ def _options(found: Sequence[Entry]) -> list[Note]:
     return [Note((line,)) for line in lines]
 
 
-def _variants(found: Sequence[Entry], whole: bool) -> list[Note]:
+def _variants(entries: Sequence[Entry], whole: bool) -> list[Note]:
     """[A note with the names of variants, and with what they stand for if `whole`]; [] without
     variants."""
-    named = [item for entry in found for item in entry.mixer.variants.items()]
+    named = [item for entry in entries for item in entry.mixer.variants.items()]
     listed = ", ".join(f"{name} ({stands})" if whole else name for name, stands in named)
     what = "variants with names of their own, which options and sizes may follow"
     return [Note((f"{what}: {listed}",))] if named else []
@@ -273,16 +273,16 @@ FEW = 5
 """The most mixers whose classes are listed."""
 
 
-def _classes(found: Sequence[Entry]) -> list[Note]:
+def _classes(entries: Sequence[Entry]) -> list[Note]:
     """Notes with the classes of the implementations, as `costmodel trace` takes them; for more than
     `FEW` mixers, or if a package is not installed, one note that says so instead."""
-    if needs := next((entry.needs for entry in found if entry.needs), ""):
+    if needs := next((entry.needs for entry in entries if entry.needs), ""):
         return [Note((f"implementations are not listed: they need {needs}",))]
-    if len(found) > FEW:
+    if len(entries) > FEW:
         return [Note(("`costmodel list NAME` adds the classes of modules that `trace` takes",))]
     lines = [
         f"class of {entry.mixer.name}, {name}: {place}"
-        for entry in found
+        for entry in entries
         for name, place in (entry.implementations or {}).items()
     ]
     if lines:

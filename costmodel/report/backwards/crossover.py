@@ -40,22 +40,22 @@ LISTED = 3
 """The most ranges in a cell of a map."""
 
 
-def document(found: Sequence[Crossover], given: Given) -> Document:
+def document(crossovers: Sequence[Crossover], given: Given) -> Document:
     """The document of crossovers (which candidate has the least of a figure at which values of a
     size), one for each combination of the sizes `given`: of one, a sentence and the values on both
     sides of each break-even; of several, a table with a row for each combination."""
-    one = found[0]
+    one = crossovers[0]
     forms = [(form.mixer, form.form) for form in one.forms]
     return Document(
-        lambda: [*_parts(found)],
+        lambda: [*_parts(crossovers)],
         lead=(
             sizes_of(  # along t, the new token is the last one unless l is given
                 forms, [one.phase], {"l": "t", **given} if one.over == "t" else given, {one.over}
             ),
             (convention_line(one.forms[0].convention),),
         ),
-        data=lambda: {"crossovers": [_record(each) for each in found]},
-        rows=lambda: _rows(found),
+        data=lambda: {"crossovers": [_record(each) for each in crossovers]},
+        rows=lambda: _rows(crossovers),
     )
 
 
@@ -107,23 +107,23 @@ def _conditions(one: Crossover, names: Names) -> Table:
     return Table(_title(one), columns, tuple(rows), tuple(bytes_))
 
 
-def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
+def _parts(crossovers: Sequence[Crossover]) -> Iterator[Part]:
     """Yield the parts of the document: for several combinations of sizes the table by combination;
     for one, a sentence if it has at most `FEW` ranges, then the values beside each break-even, or
     the table of the ranges if they are one, more, or skip sizes. The table has the notes."""
-    (one, *others) = found
+    (one, *others) = crossovers
     few = not others and len(one.ranges) <= FEW
     if few:
         yield Paragraph((f"By {one.figure.name}, ", *_clause(one), "."))
     if others:
-        table = _table_of_combinations(found)
+        table = _table_of_combinations(crossovers)
     else:
         beside = few and len(one.ranges) > 1 and all(x.step == 1 for x in one.ranges)
         table = _both_sides(one) if beside else _ranges(one)
     notes: dict[Line, None] = {}
-    if never := [name for name in one.names if name not in _candidates_shown(found)]:
+    if never := [name for name in one.names if name not in _candidates_shown(crossovers)]:
         notes[(f"never the least: {', '.join(never)}",)] = None
-    notes |= dict.fromkeys(note for each in found for note in _notes(each))
+    notes |= dict.fromkeys(note for each in crossovers for note in _notes(each))
     yield replace(table, notes=(*table.notes, *map(Note, notes)))
 
 
@@ -180,9 +180,9 @@ def _title(one: Crossover) -> Line:
     return (*parts, f": the least {one.figure.name} ({one.figure.meaning})")
 
 
-def _varying(found: Sequence[Crossover]) -> tuple[str, ...]:
+def _varying(crossovers: Sequence[Crossover]) -> tuple[str, ...]:
     """The sizes that differ between combinations."""
-    return tuple(x for x in found[0].given if len({each.given[x] for each in found}) > 1)
+    return tuple(x for x in crossovers[0].given if len({each.given[x] for each in crossovers}) > 1)
 
 
 def _ranges(one: Crossover) -> Table:
@@ -200,18 +200,18 @@ def _ranges(one: Crossover) -> Table:
     return Table(_title(one), columns, tuple(rows), tuple(notes))
 
 
-def _table_of_combinations(found: Sequence[Crossover]) -> Table:
+def _table_of_combinations(crossovers: Sequence[Crossover]) -> Table:
     """The table with a row for each combination of sizes and a column for each candidate shown,
     which has the first `LISTED` ranges in which the candidate has the least."""
-    one, varying = found[0], _varying(found)
+    one, varying = crossovers[0], _varying(crossovers)
     columns = (
         *(Column(x, letter(x), names=True) for x in varying),
-        *(Column(name, name, numeric=False, wide=True) for name in _candidates_shown(found)),
+        *(Column(name, name, numeric=False, wide=True) for name in _candidates_shown(crossovers)),
     )
     rows: list[Row] = []
-    for each in found:
+    for each in crossovers:
         cells = []
-        for name in _candidates_shown(found):
+        for name in _candidates_shown(crossovers):
             least = [stretch for stretch in each.ranges if name in stretch.least]
             said = [_range(each, x) + " (equal)" * (len(x.least) > 1) for x in least[:LISTED]]
             more = [f"{len(least) - LISTED:,} more ranges"] if len(least) > LISTED else []
@@ -221,13 +221,13 @@ def _table_of_combinations(found: Sequence[Crossover]) -> Table:
     return Table(_title(one), columns, tuple(rows), (at,))
 
 
-def _candidates_shown(found: Sequence[Crossover]) -> list[str]:
+def _candidates_shown(crossovers: Sequence[Crossover]) -> list[str]:
     """The names of the candidates with a column: all of up to `FEW`; of more, those that have the
     least at some size, so that the table stays narrow."""
-    names = found[0].names
+    names = crossovers[0].names
     if len(names) <= FEW:
         return [*names]
-    least = {name for each in found for stretch in each.ranges for name in stretch.least}
+    least = {name for each in crossovers for stretch in each.ranges for name in stretch.least}
     return [name for name in names if name in least]
 
 
@@ -297,10 +297,10 @@ def _values(one: Crossover, size: int) -> dict[str, Any]:
     return {name: exact(value) for name, value in one.values(size).items()}
 
 
-def _rows(found: Sequence[Crossover]) -> Rows:
+def _rows(crossovers: Sequence[Crossover]) -> Rows:
     """The header and the rows of CSV: a row for each range of each crossover, with the figure of
     all candidates at both ends."""
-    one = found[0]
+    one = crossovers[0]
     letters = [*one.given]
     header = [
         "by",
@@ -316,7 +316,7 @@ def _rows(found: Sequence[Crossover]) -> Rows:
     ]
     header += [f"{name} at {end}" for end in ("first", "last") for name in one.names]
     rows = []
-    for each in found:
+    for each in crossovers:
         convention = ",".join(each.forms[0].convention.names)
         lead = [each.figure.name, each.phase, convention, *(each.given[x] for x in letters)]
         for x in each.ranges:

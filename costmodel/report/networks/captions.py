@@ -22,11 +22,11 @@ from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 
 
-def described(found: Description) -> str:
+def described(description: Description) -> str:
     """A sentence that describes a network: its choices (layers, embedding, norms, head, ...), or,
     if it was not built from choices, its blocks."""
-    if (c := found.choices) is None:
-        return _blocks(found)
+    if (c := description.choices) is None:
+        return _blocks(description)
     parts = [_layers(c), f"{c.embedding} embedding{_SCALES[c.scale]}", _positions(c)]
     if c.segments:
         parts.append(f"{c.segments} kinds of segments")
@@ -38,7 +38,7 @@ def described(found: Description) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _blocks(found: Description) -> str:
+def _blocks(description: Description) -> str:
     """A sentence with the parts, each label once, of the entry, of each different layer, and of the
     end of a network (of its decoder); sums of residuals and absent parts are left out."""
 
@@ -46,14 +46,14 @@ def _blocks(found: Description) -> str:
         labels = [use.label for use in uses if use is not None and use.label != "residual sum"]
         return f"{label}: {', '.join(dict.fromkeys(labels))}"
 
-    stack = found.decoder
+    stack = description.decoder
     different = {block.equal: block for block in stack.blocks}.values()
     layers = [
         named("layer" if len(different) == 1 else f"layers of kind {k}", _around(block))
         for k, block in enumerate(different, 1)
     ]
-    ends = named("end", (*stack.end, *found.ending))
-    return "; ".join([f"{found.kind}: {named('entry', stack.entry)}", *layers, ends])
+    ends = named("end", (*stack.end, *description.ending))
+    return "; ".join([f"{description.kind}: {named('entry', stack.entry)}", *layers, ends])
 
 
 def _around(block: Block) -> Iterator[Use | None]:

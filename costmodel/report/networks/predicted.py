@@ -72,23 +72,23 @@ class Report:
         """Yield a sentence for each stage, with its time, energy (each with its range) and the
         limit that binds, or why there is none; and one if the model does not fit into the board's
         memory."""
-        p, parts = self.predicted, self.stages
+        p, stages = self.predicted, self.stages
         said = {
             "prefill": f"prefill of {p.batch:,} x {p.context:,} tokens",
             "decode": f"decoding a token for each of {p.batch:,} after {p.context:,}",
         }
-        for stage, found in parts.items():
-            if isinstance(found, Missing):
-                yield f"{said[stage]}: not predicted: {found.reason}"
+        for stage, parts in stages.items():
+            if isinstance(parts, Missing):
+                yield f"{said[stage]}: not predicted: {parts.reason}"
                 continue
-            seconds, low, high, joules, *ends = (total(found, name) for name in FIGURES)
+            seconds, low, high, joules, *ends = (total(parts, name) for name in FIGURES)
             unit, scale = ("ms", 1e3) if stage == "decode" else ("s", 1)
             time = f"{seconds * scale:.4g} {unit} ({low * scale:.4g} to {high * scale:.4g})"
             tokens = p.batch * (p.context if stage == "prefill" else 1)
             told = f", {joules:.4g} J ({ends[0]:.4g} to {ends[1]:.4g}), "
             energy = "" if isnan(joules) else f"{told}{joules / tokens:.4g} J a token"
-            yield f"{said[stage]}: {time}{energy}; {binds(found)} binds"
-        if "memory_bytes" in p.on.figures and not isinstance(parts["decode"], Missing):
+            yield f"{said[stage]}: {time}{energy}; {binds(parts)} binds"
+        if "memory_bytes" in p.on.figures and not isinstance(stages["decode"], Missing):
             needed, memory = p.held.weights + p.batch * p.held.at(p.context), p.on["memory_bytes"]
             if needed > memory:
                 yield (
