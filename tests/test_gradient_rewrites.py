@@ -406,6 +406,21 @@ def test_the_zeros_are_constants_around_the_array() -> None:
     assert extent.at({"l": 5}) == 9
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_window_that_misses_a_short_array_holds_zeros_alone(ahead: bool) -> None:
+    """Row i reads x[i-2], x[i-3], ..., or x[i+2], x[i+3], ...: at l = 1 no row of x."""
+    mixer = Mixer("late")
+    l, k = mixer.sizes("l k")
+    x, y, W = mixer.input("x", l), mixer.output("y", l), mixer.parameter("W", k)
+    with mixer.form("direct") as f:
+        i = f.index("i", 1, l)
+        s = f.index("s", 3, cm.min_(k, l - i + 1 if ahead else i))
+        y[i] = cm.sum_(W[s] * x[i + s - 1 if ahead else i - s + 1], over=s)
+    compared = OracleComparison(mixer, rewrites=("dense", "padded"))
+    for sizes in ({"l": 1, "k": 3}, {"l": 1, "k": 6}, {"l": 3, "k": 6}):
+        assert compared.at(sizes).apart == []
+
+
 def test_every_rewrite_of_gradients_leaves_the_forward_pass_as_it_is() -> None:
     mixer = builtin("linear-attention")
     for rewrite in OF_GRADIENTS:

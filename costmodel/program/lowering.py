@@ -644,8 +644,12 @@ class _Pads:
         # position q of the copy is position q + first - 1 of the array
         others = [Index(f"p{k}", (ONE,), (extent,)) for k, extent in enumerate(of.shape)]
         inside = Index("q", (ONE, 2 - first), (last - first + 1, of.shape[axis] + 1 - first))
-        before = Index("q", (ONE,), (-first + 1,))
-        behind = Index("q", (of.shape[axis] + 2 - first,), (last - first + 1,))
+        # a window that may end before the array, or begin behind it, holds zeros alone there
+        ends = (1 - first,) if implied(frozenset(), last) else (1 - first, last - first + 1)
+        starts: tuple[Poly, ...] = (of.shape[axis] + 2 - first,)
+        if not implied(frozenset(), starts[0] - 1):
+            starts = (ONE, *starts)
+        before, behind = Index("q", (ONE,), ends), Index("q", starts, (last - first + 1,))
         for index in (inside, before, behind):
             places = [i.as_poly() for i in others]
             value: Node = Constant(Poly())
