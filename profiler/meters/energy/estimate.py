@@ -251,9 +251,9 @@ def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
 def window_details(
     trials: Sequence[Trial], found: Trials, load: Load, limits: EnergyLimits
 ) -> dict[str, Any]:
-    """Details on the windows of load, as JSON values whose names end with the unit: length and
-    calls of a window, edges and reading of the sensor, temperature in each trial, seconds of
-    cooling, and the trials that were discarded and repeated."""
+    """Details on the windows of load, as JSON values whose names end with the unit, if any: calls
+    in all windows, the mean seconds of a call and of a window, the sensor's edges and slowest
+    reading, temperatures of each trial, pauses for cooling, and the trials that were repeated."""
     stretches = [trial.window.stretch for trial in trials]
     return {
         "calls": sum(trial.window.calls for trial in trials),
