@@ -39,7 +39,8 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     limits of a board, which the device need not be.
 
     Raises:
-        MeasureError: no board is named, no record has a time, or no limit is known.
+        MeasureError: no board is named, no record has time, bytes and operations, or no limit is
+            known.
     """
     if on is None:
         raise MeasureError(NO_BOARD)
@@ -52,7 +53,8 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
         if cost["latency_s"] and cost["compulsory_bytes"] and sum(ladder.rungs["3"].values()):
             groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
         else:
-            why = ladder.reasons.get("latency_s", "no operation was dispatched")
+            reasons = [ladder.reasons.get(name) for name in ("latency_s", "compulsory_bytes")]
+            why = next(filter(None, reasons), "no operation was dispatched")
             missing.append(f"{ladder.mixer} {ladder.implementation} is not drawn: {why}")
     panels = []
     for (phase, dtype, device), group in groups.items():

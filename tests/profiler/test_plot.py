@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from costmodel.prediction.boards import Board, board
 from costmodel.prediction.columns import WORK
 from costmodel.program.chosen_sizes import sizes_in_python
 from costmodel.questions.question import Figure
-from profiler.plots import drawing, measured
+from profiler.plots import drawing, measured, on_boards
 from profiler.plots.kinds import KINDS, OfMixers, OfRecords
 from profiler.plots.measured import PlotSelection
 from profiler.plots.on_boards import roofline
 from profiler.plots.picture import Axis, Line, Panel, Picture
+from profiler.reconcile.ladder import Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import append
@@ -233,6 +235,21 @@ def test_a_roofline_holds_rates_against_the_limits_of_a_board() -> None:
     assert conv.x == pytest.approx((dispatched / bytes_,))
     with pytest.raises(MeasureError, match="no board is given: name one"):
         of_runs("roofline", None)
+
+
+def test_a_call_whose_bytes_are_unknown_is_left_out_of_a_roofline_with_that_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = on_boards.ladders
+
+    def without_bytes(records: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
+        first, *others = real(records)[0]
+        cost, reasons = first.rungs["5"] | {"compulsory_bytes": None}, {"compulsory_bytes": "why"}
+        unmoved = replace(first, rungs=dict(first.rungs) | {"5": cost}, reasons=reasons)
+        return [unmoved, *others], []
+
+    monkeypatch.setattr(on_boards, "ladders", without_bytes)
+    assert "she conv is not drawn: why" in of_runs("roofline").missing
 
 
 def test_a_board_without_a_rate_in_the_type_of_the_records_is_named() -> None:
