@@ -437,7 +437,7 @@ class ChunksByChannel(ByChannel):
         decayed sum of k^T v, at the end of the chunk before. B, the decay since the chunk's start,
         multiplies the query q of a row and divides its key k. A chunk of fewer than C rows, the
         last, does not update S."""
-        own, groups = [], []
+        own, groups = [], []  # per group of chunks: reads within a chunk; (q B, k / B, v, B)
         for g, queries, keys, values in by_chunk(self.C, self.logarithms(x), q, k, v):
             r = g.shape[3]
             later = torch.ones(r, r, dtype=torch.bool, device=x.device).triu(1)

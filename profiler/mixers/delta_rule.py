@@ -568,6 +568,7 @@ class InChunks(DeltaRule):
             W += self.solved_all(group, keys).unbind(2)
         if not later:
             return [U[0].unsqueeze(2)], U[0]
+        # keys of each complete chunk, decayed to the chunk's end
         ends = self.to_the_end(groups[0].other, groups[0].since).unbind(2)
         since = later[0].since
         # of each chunk after the first, its decay

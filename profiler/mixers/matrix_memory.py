@@ -130,7 +130,8 @@ class Cells(Mixer):
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d): update each head's memory S, normaliser Z
-        and bound M in `state`, then read them with the token's query."""
+        and bound M in `state`, then read them with the token's query. A is the key times its gate,
+        P the decay of S and Z, which the first token does not need."""
         q, k, v = (self.heads(x_t, W) for W in (self.W_Q, self.W_K, self.W_V))
         I, F = self.gates(x_t)
         before = state.held("M") if state.position else None

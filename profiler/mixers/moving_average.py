@@ -135,8 +135,9 @@ class Mega(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): one step of the averages' recurrence, then
-        attention to the rows of the token's chunk."""
+        """The output y_t (b, d) of one token x_t (b, d): one step of the averages' recurrence, h =
+        E h + B x_t with E and B (d, N), read as X by eta; then attention to the rows of the token's
+        chunk or, without chunks, to all rows so far."""
         assert isinstance(state, PreparedState)
         E, B = state.prepared
         h = B * x_t.unsqueeze(-1)

@@ -568,7 +568,8 @@ class Mamba2Chunked(Mamba2):
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d), which reads the rows of its chunk so far
-        and S; the last token of a chunk updates S."""
+        and S; the last token of a chunk updates S. `latest` is F of the token, and the decay from
+        a row of the chunk is exp(`latest` - F)."""
         assert isinstance(state, ChunkState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
@@ -901,7 +902,8 @@ class Mamba3(Selective):
 
     def mix(self, x: Tensor) -> Tensor:
         """The output y (b, s, d) of sequences x (b, s, d): angles theta by a running sum over rows;
-        then K, Q, U and V of all rows; then `reads` of the states."""
+        then K, Q and U of all rows, V and the decays `kept` from the second row on; then `reads` of
+        the states, plus D times X."""
         rows = self.given(x)
         angles = self.summed(rows.turn.unsqueeze(2) * rows.step.unsqueeze(-1))
         cos, sin = torch.cos(angles), torch.sin(angles)

@@ -419,6 +419,7 @@ class SelfAttention(Heads, Mixer):
         # `last` names the values' array, which is that of the keys if both are equal
         own, last = dict(zip(self.cached, both, strict=False)), self.cached[-1]
         if self.window is not None:
+            # a token reads w rows and the state has room for w - 1: joined before the append
             rows = {
                 one: torch.cat([state.held(one), row.unsqueeze(2)], dim=2)
                 for one, row in own.items()

@@ -262,8 +262,8 @@ class BigBird(Windowed):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """The attention outputs (b, n, s, h) of queries q, keys k and values v: the global rows to
-        all, then the others by one softmax over the scores of all pairs and of their c random
-        rows."""
+        all (to earlier ones and themselves if `causal`), then the others by one softmax over the
+        scores of all pairs and of their c random rows (`named`)."""
         length = int(k.shape[2])
         named = (self.P if length == self.l else self.table(length, q.device))[self.s :]
         first, rest = q[:, :, : self.s], q[:, :, self.s :]
