@@ -257,7 +257,8 @@ class AheadTimer(OneByOne, CudaTimer):
 
     def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
         """Run `work` and return the seconds between events before and after it, with `prepare()`
-        before both; the GPU sleeps while the host enqueues all this."""
+        before both; the GPU sleeps while the host enqueues all this. Whether the sleep was long
+        enough is appended to `ahead`; if not, the duration of a clock cycle is measured again."""
         self.stream.wait()
         called = self.stream.clock_ns()
         self.sleep(2 * max(self.enqueued_s, default=0.0) + SLEEP_MARGIN_S)
