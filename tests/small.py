@@ -35,7 +35,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("strided-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("mamba-2", "chunked", "path_length"): "whether row i of T_X reads row j of U_X depends on",
-    ("rwkv-7", "chunked", "span"): "entries of one row of the recurrence differ in depth",
+    ("rwkv-7", "chunked", "span"): "entries of one row of the recurrence differ in length",
     **{
         (name, f"chunked-{way}", question): reason
         for name in ("deltanet", "gated-deltanet", "kda")

@@ -24,11 +24,15 @@ from costmodel.paths.loop_rows import (
     depths_of_rows,
     first_row,
     in_turn,
+    kept_axes,
     last_row,
     later_row,
     points_of,
     reads_of_previous_row,
+    regions,
     rows_written,
+    unequal_rows,
+    within,
 )
 from costmodel.program.dependence import at_token
 from costmodel.program.owners import owners
@@ -163,7 +167,13 @@ class Depths:
             self.before[equation][ref] = marked[ref.array]
         later = self._rows(block, [p for p in map(partial(later_row, block), parts) if p])
         self.before = {}
-        for array, levels in depths_of_rows(first, later, number).items():
+        found: dict[Array, list[Level]] = {}
+        every = [x for rows in (first, later) for levels in rows.values() for x in levels]
+        for part in regions(parts[0].equation.array, every, kept_axes(block)):
+            one, other = ({a: within(x, part) for a, x in r.items()} for r in (first, later))
+            for array, levels in depths_of_rows(one, other, number).items():
+                found.setdefault(array, []).extend(x.under(x.where | part) for x in levels)
+        for array, levels in found.items():
             row = Poly.atom(axis_atom(block.axes[array]))
             at_row = [x.substitute({ROW: row}) for x in levels]
             if number[array] != array.shape[block.axes[array]]:  # the last row is added apart
@@ -189,26 +199,37 @@ class Depths:
     def _rows(self, block: Block, parts: Sequence[IterationDomain]) -> dict[Array, Depth]:
         """A dict: array of a loop -> its depth in row 1, or in any later row. `parts`: the loop's
         equations limited to these rows. The depths are in the row number `#row` and sizes. In the
-        meantime `arrays` holds them, for equations that read their own row. Raises Unsupported:
-        entries of one row differ in depth."""
+        meantime `arrays` holds them, for equations that read their own row. Where parts of a row
+        do not need each other, the depths hold under conditions on `kept_axes`.
+
+        Raises:
+            Unsupported: entries of one row that need each other differ in depth.
+        """
         for array in block.axes:
             self.arrays.pop(array, None)
         found: dict[Array, Depth] = {}
         several = Counter(part.equation.array for part in parts)
+        kept = kept_axes(block)
+        written: list[tuple[Array, Constraints, set[tuple[Poly, Constraints]]]] = []
         for part in parts:
             array, row = part.equation.array, axis_atom(block.axes[part.equation.array])
             levels = tuple(x for y in self._levels(part) for x in on_axes(part, y, split=False))
-            if several[array] > 1:  # each level holds only at the rows that its equation writes
-                written = rows_written(block, part, row)
-                levels = tuple(x.under(x.where | written) for x in levels)
+            if several[array] > 1:  # each level holds only at the entries that its equation writes
+                there = rows_written(block, part, row, kept) - whole(array)
+                depths = {(x.depth, x.where) for x in levels}
+                for other, entries, those in written:
+                    if other is array and those != depths and not infeasible(entries | there):
+                        raise unequal_rows(array)
+                written.append((array, there, depths))
+                levels = tuple(x.under(x.where | there) for x in levels)
             levels = _joined(array, levels, row)
             self.arrays[array] = found[array] = found.get(array, ()) + levels
             for level in levels:
-                if variables_of([level.depth, *level.where]) - {row}:
-                    raise Unsupported(
-                        f"{array.name}: the longest chains of operations to entries of one row of "
-                        "the recurrence differ in length, so that the depth has no formula"
-                    )
+                if variables_of([level.depth]) - {row} or any(
+                    names != {row} and names - kept
+                    for names in map(variables_of, ([c] for c in level.where))
+                ):
+                    raise unequal_rows(array)
         for array in found:
             del self.arrays[array]
         named = {a: {axis_atom(axis): Poly.atom(ROW)} for a, axis in block.axes.items()}

@@ -8,18 +8,19 @@ conditions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import Array, Ref
+from costmodel.language.nodes import Array, Ref, position_value
 from costmodel.paths.growing_rows import ROW, Steps, deepest, growing_rows
 from costmodel.paths.row_chains import RowDepths
 from costmodel.program.dependence import at_token, reads
 from costmodel.program.owners import owners
 from costmodel.program.phases import IterationDomain, T, iteration_domains
 from costmodel.program.recurrences import Block, references
+from costmodel.program.wellformed import whole
 from costmodel.symbolic.constraints import (
     ONE,
     Constraints,
@@ -40,7 +41,15 @@ from costmodel.symbolic.piecewise_max import (
     the_tightest,
     tightest,
 )
-from costmodel.symbolic.polynomial import Fn, Poly, is_index, is_stand_in, stand_in
+from costmodel.symbolic.polynomial import (
+    Fn,
+    Poly,
+    axis_atom,
+    by_text,
+    is_index,
+    is_stand_in,
+    stand_in,
+)
 
 
 def points_of(system: System, phase: str) -> tuple[IterationDomain, ...]:
@@ -102,14 +111,73 @@ def reads_of_previous_row(
                 yield equation, ref
 
 
-def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
+def kept_axes(block: Block) -> frozenset[str]:
+    """The axes along which a loop's entries do not depend on each other: each reference to an array
+    of the loop has the position there that its equation defines, as axis 0 of S[i, r - 1] in S[i,
+    r] = S[i, r - 1] + x[i, r]. The axes of rows are none of them."""
+    kept = {*range(min(len(array.shape) for array in block.axes))} - {*block.axes.values()}
+    for equation in block.equations:
+        for ref in references(equation):
+            if ref.array in block.axes:
+                kept = {k for k in kept if ref.positions[k] == equation.positions[k]}
+    kept = {k for k in kept if len({array.shape[k] for array in block.axes}) == 1}
+    return frozenset(map(axis_atom, kept))
+
+
+def rows_written(
+    block: Block, part: IterationDomain, row: str, kept: Collection[str] = ()
+) -> Constraints:
     """The rows of a loop that one equation writes, as constraints on the variable named `row`: at
-    least 2 and at most l for y[i] with i in 2..l."""
-    here = block.row(part.equation)
-    of_row = {a for a in here.letters if is_index(a)}
-    hidden = sorted({*part.variables} - of_row, reverse=True)
-    written = projected(part.constraints | {Poly.atom(row) - here, here - Poly.atom(row)}, hidden)
-    return projected(written, sorted(of_row))
+    least 2 and at most l for y[i] with i in 2..l. With `kept`, the entries on these axes too, if
+    they do not lie at a stride."""
+    here = {row: block.row(part.equation)}
+    for k, position in enumerate(part.equation.positions):
+        if axis_atom(k) in kept:
+            here[axis_atom(k)] = position_value(position)
+    own = {a for value in here.values() for a in value.letters if is_index(a)}
+    apart = (Poly.atom(axis) - value for axis, value in here.items())
+    placed = part.constraints | {c for a in apart for c in (a, -a)}
+    try:
+        written = projected(placed, sorted({*part.variables} - own, reverse=True))
+        return projected(written, sorted(own))
+    except Unsupported:
+        if not kept:
+            raise
+        return rows_written(block, part, row)
+
+
+MOST_REGIONS = 16
+"""The largest number of regions in which the rows of a loop are solved apart from each other."""
+
+
+def regions(array: Array, levels: Iterable[Level], kept: Collection[str]) -> list[Constraints]:
+    """Disjoint regions of the axes `kept` of a loop's arrays, of which `array` is one: within one
+    region, each condition of a level (a depth under conditions) on these axes holds everywhere or
+    nowhere. #0 >= 2 and its opposite give two regions. Unsupported for more than `MOST_REGIONS`."""
+    found: list[Constraints] = [frozenset()]
+    for c in by_text({c for level in levels for c in level.where}):
+        if c.letters.isdisjoint(kept) or any(c in r or -c - 1 in r for r in found):
+            continue
+        halves = [r | {half} for r in found for half in (c, -c - 1)]
+        found = [half for half in halves if not infeasible(half | whole(array))]
+        if len(found) > MOST_REGIONS:
+            raise unequal_rows(array)
+    return found
+
+
+def within(levels: Depth, region: Constraints) -> Depth:
+    """The levels (depths under conditions) that exist in a region, without the conditions that hold
+    in all of it."""
+    there = [x for x in levels if not any(-c - 1 in region for c in x.where)]
+    return tuple(x.under(x.where - region) for x in there)
+
+
+def unequal_rows(array: Array) -> Unsupported:
+    """The refusal of a loop in which the depths of one row have no formula."""
+    return Unsupported(
+        f"{array.name}: the longest chains of operations to entries of one row of the recurrence "
+        "differ in length, so that the depth has no formula"
+    )
 
 
 def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
