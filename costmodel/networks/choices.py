@@ -132,9 +132,8 @@ class Choices:
     assumed: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ModelError for choices that are unknown or do not go together, or a formula in
-        `widths` that cannot be read; SizeError for a size that is unknown or no positive integer.
-        """
+        """Raise ModelError for unknown or contradictory choices, or a formula in `widths` that is
+        not readable; SizeError for an unknown size, or one that is no positive integer."""
         for name, known in VALUES.items():
             value = getattr(self, name)
             if value not in known:

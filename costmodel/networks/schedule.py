@@ -96,10 +96,9 @@ class _Writer:
         return out
 
     def stack(self, stack: Stack, tower: int, layers: int, memory: Wire | None) -> Wire:
-        """Record the runs of one stack, entry, layers and end, and return the array (a wire) at its
-        end. `tower`: the number of the copy of the network; `layers`: how many layers a stack
-        without a `depth` has; `memory`: the encoder's output, which cross-attention reads, if any.
-        """
+        """Record the runs of one stack, entry, layers and end, and return the array at its end.
+        `tower`: the number of the copy of the network; `layers`: how many layers a stack without a
+        `depth` has; `memory`: the encoder's output, which cross-attention reads, if any."""
         self.section = stack.section
         first = self.network.use(self.section, stack.entry[0])
         tokens = first.mixer.role("input")

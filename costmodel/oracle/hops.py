@@ -140,9 +140,8 @@ class Rows:
 
     def _row_axes(self, array: Array) -> tuple[int, ...]:
         """The axis of an array that numbers rows, (1,) for k[c, j] with j in 1..l, or its axes
-        (chunk, place), (0, 1) for s[q, e, c]. Of several, those at which most readers read their
-        own row. () without axes of l entries, and if all entries depend on the same rows, but not
-        on all, here and at larger sizes."""
+        (chunk, place), (0, 1) for s[q, e, c]: where most readers read their own row. () without
+        axes of l entries, or if all entries depend on the same few rows, also at larger sizes."""
         if array.role in ("input", "output"):
             return (0,)
         alike = {self.sources.get(entry, frozenset()) for entry in self.written.get(array, ())}

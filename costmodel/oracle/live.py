@@ -24,8 +24,7 @@ from costmodel.oracle.scalars import Entry
 def most_live(done: Execution, phase: str) -> int:
     """The largest number of live entries at one step of a phase, without weights and their
     gradients: every array counts from the step that writes it first to the last that reads it, a
-    result to the end (with its largest row alone, if only the loop that computes it reads it, at
-    most one row back)."""
+    result to the end (its largest row alone, if only its loop reads it, at most one row back)."""
     results, steps = done.system.results(phase), _steps(done)
     end, live = len(steps) - 1, Counter[int]()
     entries: dict[Array, list[Entry]] = {}

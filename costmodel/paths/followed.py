@@ -210,8 +210,7 @@ class Graph:
     def _pairs(self, joint: Joint, at: Points) -> Pairs:
         """The pairs (reading node, node read) of a reference at the points `at`, as two arrays of
         equal length. Points outside the ranges and regions, and entries outside of arrays, are left
-        out. A node is a row, numbered from 0, or a group of entries without a row (`node_numbers`).
-        """
+        out. A node is a row, from 0 on, or a group of entries without a row (`node_numbers`)."""
         import numpy as np
 
         inside: Any = np.asarray(False)

@@ -96,8 +96,7 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
 
 def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) -> Step:
     """The call of a kernel at `sizes` (letter -> value), with its predicted seconds, interval and
-    joules, and its limits (products, memory, exponentials -> seconds of this alone); errors as for
-    `predict`."""
+    joules, and the seconds that each limit takes alone; errors as for `predict`."""
     given = {x: np.array([float(size)]) for x, size in sizes.items()}
     calls = Calls(kernel, given, dtypes.name_of("activations"), dtypes.state or "")
     one = predict(calls, on)

@@ -214,8 +214,7 @@ class _RowAxis:
 
         def changed(equation: Equation) -> Equation:
             """The equation with `two` in place of the array, at two positions in place of one; an
-            index alone on the axis (`lone`) is replaced by two indices first. An equation without
-            the array is unchanged."""
+            index alone on the axis (`lone`) is replaced by two indices first."""
             if array is not equation.whole and all(of is not array for of, _ in _places(equation)):
                 return equation
             lone = {

@@ -47,8 +47,7 @@ class _From:
         self.letter, self.least, self.known = letter, least, known
 
     def value(self, poly: Poly) -> Poly:
-        """The polynomial at the values `known`; floor(n/C) of a number n in 0..`least` - 1 is 0, as
-        the size C is at least `least`."""
+        """The polynomial at the values `known`; floor(n/C) is 0 for numbers n in 0..`least` - 1."""
         found = poly.substitute(self.known)
         small: dict[str, Poly] = {
             atom: Poly()

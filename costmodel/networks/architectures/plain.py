@@ -438,8 +438,7 @@ class Plain:
         """The mixer of the layers of a `kind` ("full_attention", "sliding_attention", ...), as a
         part: the one that `mixers` has for the kind, else self-attention. Its options are those of
         the type, those that fields of the configuration switch on (`switches`), the window of the
-        kind, and rotary embedding unless the kind is `still`; its sizes: w of a window, r channels
-        that turn."""
+        kind, and rotary embedding unless the kind is `still`; sizes: w of a window, r that turn."""
         if kind in self.mixers:
             return self.mixers[kind](c)
         options = {*self.options}
@@ -502,8 +501,7 @@ class Plain:
     def _entry(self, c: Configuration, norm: Mixer) -> Iterable[Use]:
         """Yield the parts between the embedding and the layers, as far as the type has them:
         appended rows, positions, segments (BERT's sentence A or B), a norm, dropout, a map to d
-        channels; then weights that the class has and no pass reads: of angles, of the pooler.
-        `norm`: the mixer of the norm."""
+        channels; then weights that the class has and no pass reads: of angles, of the pooler."""
         own = self._narrow(c)  # {"d": the width of embedded rows} if a map makes them d wide
         wide = Poly.atom("d")
         for switch, rows_of, width_of in self.appended:

@@ -45,9 +45,9 @@ class T5:
     scaled: bool | None = None
 
     def read(self, c: Configuration) -> Description:
-        """Describe the network that a configuration describes, by the class that it names: encoder,
-        decoder and head (ForConditionalGeneration); without the head (Model); or the encoder alone
-        (EncoderModel)."""
+        """Describe the network of the class that a configuration names: encoder, decoder and head
+        (ForConditionalGeneration), without the head (Model), or the encoder alone (EncoderModel).
+        """
         c.with_class().require({"is_encoder_decoder": (True,), "is_decoder": (False,)})
         # the last two follow from feed_forward_proj
         c.fields_read.update(

@@ -60,9 +60,9 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 
 def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) -> Iterator[Tensor]:
     """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states
-    (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`, `cache_v`) of the
-    element type `dtype`, in cells for `context` tokens. Unanswered for a head whose row does not
-    fill blocks of a quantised type."""
+    (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`, `cache_v`) of type
+    `dtype`, in cells for `context` tokens; Unanswered for a head's row that does not fill blocks.
+    """
     name, layers = part.use.name, part.layers
     if part.role == "state":
         yield Tensor(name, "cache_s", layers, (sum(a.width for a in part.arrays), batch), "fp32")

@@ -97,8 +97,7 @@ def _planned(
 
 
 def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
-    """A dict: part with attention -> the bytes of one token's keys and values in one layer; {} for
-    a network without attention."""
+    """A dict: part with attention -> the bytes of one token's keys and values in one layer."""
     found: dict[Use, int] = {}
     for part in held.parts:
         for array in part.arrays:
