@@ -22,7 +22,8 @@ from profiler.plots.kinds import KINDS, OfMixers, OfRecords
 from profiler.plots.measured import PlotSelection
 from profiler.plots.on_boards import roofline
 from profiler.plots.picture import Axis, Line, Panel, Picture
-from profiler.reconcile.ladder import Ladder
+from profiler.reconcile.ladder import ladders
+from profiler.reconcile.levels import Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.records.store import append
@@ -240,10 +241,8 @@ def test_a_roofline_holds_rates_against_the_limits_of_a_board() -> None:
 def test_a_call_whose_bytes_are_unknown_is_left_out_of_a_roofline_with_that_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = on_boards.ladders
-
     def without_bytes(records: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
-        first, *others = real(records)[0]
+        first, *others = ladders(records)[0]
         cost, reasons = first.rungs["5"] | {"compulsory_bytes": None}, {"compulsory_bytes": "why"}
         unmoved = replace(first, rungs=dict(first.rungs) | {"5": cost}, reasons=reasons)
         return [unmoved, *others], []
