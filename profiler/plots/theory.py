@@ -51,15 +51,14 @@ def curve_picture(
         if shown:
             values = tuple(y * factor for y in shown.values())
             lines.append(Line(called[curve.name], tuple(shown), values))
-        # size -> why the curve has no value there
-        lost = dict.fromkeys((x for x in curve.values if x not in shown), "it is zero there")
-        lost |= curve.reasons
-        if lost:
+        zeros = dict.fromkeys((x for x in curve.values if x not in shown), "it is zero there")
+        # size -> why the curve is not drawn there; the first reason stands for all refused sizes
+        for lost in filter(None, (zeros, curve.reasons)):
             least, *_, last = (*sorted(lost), max(lost))  # both ends, of one size too
             at = f"{found.over} = {', '.join(f'{x:,}' for x in sorted(lost))}"
             if len(lost) > FEW:
                 at = f"{len(lost)} sizes {found.over} from {least:,} to {last:,}"
-            where = f" at {at}" if shown else ""
+            where = f" at {at}" if shown or (zeros and curve.reasons) else ""
             missing.append(f"{called[curve.name]} is not drawn{where}: {lost[least]}")
     marks = tuple(one.size for one in found.break_evens)
     if len(marks) > MANY:

@@ -17,7 +17,7 @@ from costmodel.prediction.boards import Board, board
 from costmodel.prediction.columns import WORK
 from costmodel.program.chosen_sizes import sizes_in_python
 from costmodel.questions.question import Figure
-from profiler.plots import drawing, measured, on_boards
+from profiler.plots import drawing, measured
 from profiler.plots.kinds import KINDS, OfMixers, OfRecords
 from profiler.plots.measured import PlotSelection
 from profiler.plots.on_boards import roofline
@@ -247,7 +247,7 @@ def test_a_call_whose_bytes_are_unknown_is_left_out_of_a_roofline_with_that_reas
         unmoved = replace(first, rungs=dict(first.rungs) | {"5": cost}, reasons=reasons)
         return [unmoved, *others], []
 
-    monkeypatch.setattr(on_boards, "ladders", without_bytes)
+    monkeypatch.setattr("profiler.plots.on_boards.ladders", without_bytes)
     assert "she conv is not drawn: why" in of_runs("roofline").missing
 
 
@@ -412,6 +412,13 @@ def test_a_curve_without_any_value_is_told_in_one_clause() -> None:
     she, fnet = sorted(picture.missing, key=len, reverse=True)
     assert she.startswith("she is not drawn at 90 sizes t from 130 to 397: position t = 130 would")
     assert fnet == "fnet is not drawn: not causal: an output depends on later tokens"
+
+
+def test_zeros_of_a_curve_are_told_apart_from_sizes_without_a_value() -> None:
+    picture = of_mixers("she", "lstm", by="exp", over="t", t=(1, 2, 130), l=128, phase="inference")
+    zero, refused = picture.missing
+    assert zero == "she is not drawn at t = 1, 2: it is zero there"
+    assert refused.startswith("she is not drawn at t = 130: position t = 130 would read past")
 
 
 def test_a_title_names_the_sizes_that_the_figure_depends_on() -> None:
