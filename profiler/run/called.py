@@ -168,7 +168,8 @@ FORWARD_ONLY = "fvcore counts forward passes only, no gradients"
 
 
 def fvcore_of(work: PreparedCall) -> PeerCount | Unavailable:
-    """The figures of fvcore for the same call, or why there are none."""
+    """The operations that fvcore counts in the prepared call; or why it counts none (a call with
+    gradients, for instance)."""
     if work.forward is not None:
         return Unavailable(FORWARD_ONLY)
 

@@ -201,7 +201,8 @@ def limits_on(
 def readings_below(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> dict[str, str]:
-    """A dict: name of each reading that is below its lower bound -> a sentence that says so."""
+    """A dict: name of each reading of a record that is below its lower bound by the equations ->
+    a sentence that says so; {} if none is. `form`: of the equations; None: the record's."""
     found: dict[str, str] = {}
     for name, floor in lower_bounds(measurement, mixer, form).items():
         reading = measurement.readings.get(name)

@@ -93,7 +93,8 @@ def count(
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
     """Count one implementation without a clock: its operations, the figures of other counters, and
-    bytes. Return the record.
+    bytes. Return the record. A large module or a long call (`LARGE`, `MANY`) is counted on the meta
+    device, without values, if its counts need none.
 
     Args:
         limits: ignored, as no latency is sampled; the signature is that of `measure`.
@@ -102,8 +103,8 @@ def count(
     Raises:
         MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
-    listed: list[Measured] = []
-    took: list[float] = []
+    listed: list[Measured] = []  # one entry: the tensors at the peak, or why they are unknown
+    took: list[float] = []  # one entry: seconds of processor time
     with on_device(request.device):
         operations = operations_of(request)
         large = parameters_of(request) >= LARGE or operations >= MANY
@@ -168,7 +169,7 @@ def time_again(
     dtype or size at all."""
 
     def timed(work: PreparedCall) -> Measurement:
-        """Time the call, and make the record of its latency."""
+        """Time the call, and make the record, whose one reading is its latency in seconds."""
         note("measuring latency")
         call, reset = work.timed()
         found = latency(
@@ -691,8 +692,9 @@ NO_ENERGY = Unavailable("energy was not asked for (--energy)")
 
 
 def energies_of_work(work: PreparedCall, request: Request) -> dict[str, Measured]:
-    """Measure gross and net energy and mean power, and return a dict: name -> each as a reading or
-    as the reason why there is none."""
+    """Measure gross and net energy (J) and mean power (W) of a call, and return a dict: each name
+    in `ENERGIES` -> its reading, or why there is none: energy was not asked for, a forward pass
+    precedes each call (no steady load), or there is no meter."""
     if not request.energy:
         return dict.fromkeys(ENERGIES, NO_ENERGY)
     if not work.trivial:

@@ -158,7 +158,8 @@ def with_turns(
 
 
 def _forward_work(request: Request) -> PreparedCall:
-    """Prepare the call of a forward pass in eval mode, without gradients."""
+    """Prepare the call of a forward pass in eval mode, without gradients, on the module's inputs or
+    on further sets of inputs in turn."""
     built = module_of(request, request.sizes, train=False)
     module = built.module
 
@@ -174,10 +175,10 @@ def _forward_work(request: Request) -> PreparedCall:
 
 
 def _step_work(request: Request) -> PreparedCall:
-    """Prepare the call of one decoding step: the t-th token, with a state of t-1 random tokens. The
-    module's own steps fill a chunk that has begun: what a chunk holds of a token, such as the
-    logarithms of decays, are no arbitrary numbers, and calls that repeat its last token would let
-    the sums grow without bound."""
+    """Prepare the call of one decoding step: of the t-th token (without a size t, the l-th), with a
+    state of t-1 random tokens, to which the reset returns. The module's own steps fill a chunk that
+    has begun: what a chunk holds of a token, such as the logarithms of decays, are no arbitrary
+    numbers, and calls that repeat its last token would let the sums grow without bound."""
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
     if not getattr(request.implementation.module, "bounded", False):
@@ -328,8 +329,8 @@ def _backward_work(request: Request) -> PreparedCall:
 
 
 def _training_step_work(request: Request) -> PreparedCall:
-    """Prepare the call of a forward pass and a backward pass; its reset drops the gradients of
-    earlier calls."""
+    """Prepare the call of a forward pass and a backward pass in train mode, without an optimiser;
+    its reset drops the gradients of earlier calls."""
     made = trained_module(request)
 
     def step(*given: torch.Tensor) -> None:

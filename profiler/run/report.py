@@ -249,8 +249,8 @@ COMPILED = (
 
 
 def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
-    """Yield the table's notes: the meaning of the columns, and warnings about single
-    measurements."""
+    """Yield the table's notes: the meaning of the columns, with the processes of latencies, the
+    state and compilation only if a measurement has them; then warnings about single ones."""
     yield from ABOUT_COLUMNS
     timed = readings_of(found, "latency")
     said = processes_words((processes_in(each), grade_of(each)) for each in timed)
@@ -312,7 +312,8 @@ def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
 
 
 def csv_rows(m: Measurement) -> list[tuple[Any, ...]]:
-    """A row for each reading, and a row for each missing reading with its reason."""
+    """A row for each reading, and a row for each missing reading. After the cells that identify the
+    record: name, value, unit, number of samples, reason, ends of the interval, grade ("quiet")."""
     lead = (m.mixer, m.implementation, m.form, m.phase, sizes_words(m.sizes), m.dtype, m.device)
     rows = []
     for name, r in m.readings.items():

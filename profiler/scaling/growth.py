@@ -90,9 +90,10 @@ class Scaling:
         return [growth.name for growth in known if self.measured.contains(growth.power)]
 
     def to_json(self) -> dict[str, Any]:
-        """A dict for JSON: the series, its measured values and exponent, the derived exponents, and
-        where the values leave their lower bounds; a missing part is None, with its reason under
-        `reasons`."""
+        """A dict for JSON: the series; its `values` [size, value, low, high] in `unit`; `measured`,
+        the exponent with its interval over the sizes from `first` to `last`; `derived`, name of a
+        quantity -> its `DerivedGrowth`; and `departure`, where the values leave their lower bounds.
+        A missing part is None, with its reason under `reasons`."""
         reasons: dict[str, str] = {}
         measured: dict[str, Any] | None = None
         if isinstance(self.measured, Unsettled):
@@ -131,9 +132,10 @@ class Scaling:
 def scalings(
     records: Sequence[Measurement], letters: Sequence[str] = LETTERS, on: Board | None = None
 ) -> tuple[list[Scaling], list[str]]:
-    """The growth of every measured quantity along every series of the records (a series varies one
-    of the sizes `letters` alone), and sentences: on each letter without a series, and on each
-    reason why records, or some of their values, are left out. `on`: the board for floors."""
+    """(growths, sentences): the growth of every measured quantity along every series of the records
+    (a series varies one of the sizes `letters` alone); a sentence on each letter without a series,
+    and on each reason why records, or some of their values, are left out. `on`: the board whose
+    rates give lower bounds."""
     found: list[Scaling] = []
     problems = []
     every: list[Series] = []

@@ -49,18 +49,18 @@ def tables(found: Sequence[Scaling]) -> list[Part]:
     groups: dict[tuple[str, str], list[Scaling]] = {}
     for each in found:
         groups.setdefault((each.quantity.reading, each.series.letter), []).append(each)
-    there = [group for group in groups.values() if any(each.values for each in group)]
-    absent = [group[0] for group in groups.values() if group not in there]
+    tabled = [group for group in groups.values() if any(each.values for each in group)]
+    absent = [group[0] for group in groups.values() if group not in tabled]
     nowhere = [Note((f"{each.quantity.title}, in {each.series.letter}: {why_no_values(each)}",))
                for each in absent]  # fmt: skip
-    if not there:
+    if not tabled:
         said = (
             "Scaling: no quantity was measured at several sizes",
             *(note.line[0] for note in nowhere),
         )
         return [Paragraph((sentence,)) for sentence in said]
     last = (Note((METHOD,)), Note((FLOORS,), ("floors",)), *nowhere)
-    return [table_of(group, last if group is there[-1] else ()) for group in there]
+    return [table_of(group, last if group is tabled[-1] else ()) for group in tabled]
 
 
 def why_no_values(each: Scaling) -> str:
@@ -98,9 +98,10 @@ def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
 
 
 def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
-    """The row of one series, with the derived quantities `names`; a cell without a value is a dash
-    with the reason. `each.measured` is the exponent, `each.departure` where values leave their
-    lower bounds."""
+    """The row of one series: mixer, implementation, setting; range of sizes, measured exponent and
+    its interval; the exponent of each derived quantity in `names`; which of these the interval
+    holds; where values leave their lower bounds. A cell
+    without a value is a dash with the reason."""
     measured: tuple[Cell, Cell, Cell]
     if isinstance(each.measured, Unsettled):
         dash = Missing(each.measured.reason)
@@ -122,8 +123,9 @@ def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def csv_rows(each: Scaling) -> list[list[Any]]:
-    """The rows of CSV of one series: one for each derived quantity beside the measured exponent;
-    one row without a derived quantity if nothing was measured."""
+    """The rows of CSV of one series: the series, the measured exponent with its interval and sizes,
+    and, one a row, the derived quantities with exponent and ends; then the size at which values
+    leave their lower bounds, and why an exponent is missing. One row if nothing is derived."""
     printed = each.to_json()
     s, m = each.series, printed["measured"] or {}
     lead = [

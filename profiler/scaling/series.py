@@ -136,7 +136,8 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
 
 
 def in_no_series(records: Sequence[Measurement], along: Sequence[Series], letter: str) -> list[str]:
-    """A sentence for each reason why records are in none of the series along a letter."""
+    """A sentence for each reason why records are in none of the series `along` a letter, with the
+    number of these records; the reason of the most records first."""
     inside = {record.id for series in along for record in series.records}
     lost: Counter[str] = Counter()
     for record in records:
