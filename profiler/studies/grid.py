@@ -68,9 +68,9 @@ class GridStudy:
     plan: StudyPlan
 
     def planned(self, manner: Manner) -> Planned:
-        """Plan the grid of the device that the manner names; the candidates at equal sizes take
-        turns in rounds. Raises StudyError: no grid for the device, or no length up to
-        `manner.largest`."""
+        """Plan the grid of the device that the manner names: the blocks of points, in which the
+        candidates at equal sizes take turns in rounds, and sentences on points left out. Raises
+        StudyError: no grid for the device, or no length up to `manner.largest`."""
         scale = self.scale(manner.device)
         lengths = values("l", scale.lengths)
         if manner.largest is not None:
@@ -104,9 +104,10 @@ class GridStudy:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure the points that the file lacks, as `costmodel sweep` does. `tell` receives
-        remarks. Raises StudyError: the file holds records of this study with other options, or the
-        plan has no grid for the device."""
+        """Measure the points that the file lacks, as `costmodel sweep` does, and return a sentence
+        per failure and whether each point is settled: measured, or failed as it would again.
+        `tell` receives remarks. Raises StudyError: the file holds records of this study with other
+        options, or the plan has no grid for the device."""
         from profiler.host.device import device_name
         from profiler.meters.sampler import LatencyLimits
         from profiler.sweep.child import MEASURE
@@ -132,14 +133,15 @@ class GridStudy:
         return Done((*results.problems, *found.failures), complete)
 
     def refuse_other_manner(self, planned: Planned, output: Path) -> None:
-        """Raise StudyError if the file has records of this study with options not planned."""
+        """Raise StudyError if the file has records of this study with other options, such as
+        `energy_trials=3`, than the planned points, which all have the same; None without a file."""
         from profiler.records.store import read
 
         options = next((p.options for block in planned.blocks for p in block.points), {})
         asked = manner_words(options.get("options", {}))
         records = joined(read(output)[0]) if output.exists() else []
-        there = manners(self.own(records))
-        if others := [words for words in there if words != asked]:
+        in_file = manners(self.own(records))
+        if others := [words for words in in_file if words != asked]:
             raise StudyError(
                 f"{output} was measured with {' and '.join(others)}, and this command asks for "
                 f"{asked}: name another file by -o"
@@ -210,9 +212,10 @@ def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple[str, ...]]:
-    """The requests within the scale's limits of operations, live set (bytes held at once) and
-    launches; and one sentence per limit that some requests exceed."""
-    limits = (
+    """(requests, sentences): the requests within the scale's limits of operations, live set (bytes
+    held at once) and launches; and one sentence per limit that some requests exceed. A request is
+    held to a limit only if it is within those before."""
+    limits = (  # (function from a request to its figure, limit or None, words on an excess)
         (partial(derived, executed_operations), scale.operations,
          "executes more than {:.0e} operations by its equations and would take minutes"),
         (partial(derived, live_set_bytes), scale.live_bytes,

@@ -35,8 +35,9 @@ TITLES: Mapping[str, tuple[str, str]] = {
 
 
 def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
-    """Yield the page's parts: published claim, mixers beside the base, growth, tables over
-    lengths."""
+    """Yield the parts of a study's page: the published claim, if the plan names one; a sentence per
+    mixer beside the base, and tables of pairs; tables of growth, or why there are none; and per
+    setting a table over lengths for each reading of `TITLES` that a record has."""
     found = pairs(records, plan.base, plan.others)
     if plan.claim:
         printed = claim(plan.claim)
@@ -56,8 +57,9 @@ def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
 
 
 def standing(own: Sequence[Pair], base: str) -> str:
-    """Words on the comparison of one mixer with the base over all points (`own`): paths, time,
-    memory, energy and operations."""
+    """Clauses, joined by "; ", on the comparison of one mixer with the base over `own`, all of its
+    pairs: at how many points its critical path is shorter, it is faster, needs less memory and
+    energy, and where launches or fewer operations may explain the time instead of the path."""
     if not own:
         return f"no point was measured at which this mixer and {base} can be compared"
     shorter = [pair for pair in own if pair.shorter]
@@ -148,8 +150,8 @@ def times(value: float | None) -> Cell:
 
 
 def compared(found: Sequence[Pair], plan: StudyPlan) -> Iterator[Table]:
-    """Yield one table of pairs per setting (phase, dtype and width), without the columns that are
-    empty in all tables; the last table has the note."""
+    """Yield one table per setting (phase, dtype and width) with a row for each of the pairs
+    `found`, without the columns that are empty in all tables; the last table has the note."""
     rows = {id(pair): tuple(show(pair) for _, show in COLUMNS) for pair in found}
     empty = [
         column.name for k, (column, _) in enumerate(COLUMNS)

@@ -75,9 +75,10 @@ def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Par
 
 
 def failed(records: Sequence[Measurement]) -> list[str]:
-    """A sentence per kind of failure on the points that failed in every attempt."""
+    """A sentence per kind of failure ("out of memory") on the points that failed in every attempt:
+    how many, the first `SHOWN`, and the most frequent reason."""
     measured = {point_words(record) for record in records if not record.failure}
-    kinds: dict[str, dict[str, str]] = {}
+    kinds: dict[str, dict[str, str]] = {}  # kind -> point in words -> reason
     for record in records:
         words = point_words(record)
         if record.failure and words not in measured:

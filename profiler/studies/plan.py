@@ -130,8 +130,8 @@ def load(path: Path) -> StudyPlan | TrainingPlan:
 def rules(
     plan: StudyPlan | TrainingPlan,
 ) -> Iterator[tuple[str, Callable[[str], Any], Sequence[str]]]:
-    """Yield the checks of a plan, as (key, rule, texts): the rule is called with each of the texts
-    under the key, and raises ValueError for a bad one."""
+    """Yield the checks of a plan, as (key, rule, texts): the caller calls the rule with each of the
+    texts, which stand under the key ("devices.cpu.lengths"); it raises ValueError for a bad one."""
     yield "devices", kind, tuple(plan.devices)
     if isinstance(plan, TrainingPlan):
         yield "printed", printed_times, (plan.printed,)

@@ -95,8 +95,8 @@ class TrainingStudy:
         return list(dict.fromkeys([*(p.against for p in found), *(p.model for p in found)]))
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """Make the page of the last run in the records. Raises StudyError: the run lacks the
-        baseline or any other network."""
+        """Make the page of the last run in the records, which come from the file `source`. Raises
+        StudyError: the run lacks the baseline (the first network) or has no other network."""
         found = latest(records)
         baseline = self.networks()[0]
         if baseline not in found or len(found) < 2:
@@ -225,8 +225,8 @@ COLUMNS = (
 
 
 def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Table:
-    """Make the table of all networks compared with the baseline; `printed` names the paper's
-    table."""
+    """Make the table of all networks compared with the baseline, whose record is `base`; `printed`
+    names the paper's table."""
     rows = tuple(_row(each) for each in compared)
     taken = len(base.readings["latency"].samples)
     notes = (
@@ -241,8 +241,10 @@ def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Tabl
 
 
 def _row(each: Compared) -> tuple[Cell, ...]:
-    """The table's row of one network: measured, printed and derived ratios to the baseline;
-    measured cells are missing without a measured ratio, memory and energy without a record."""
+    """The table's row of one network: its name; the measured ratio of its time to the baseline's,
+    the interval, whether they differ; the printed ratio and its place in the interval; the derived
+    one and its place; ratios of memory and energy. Measured cells are missing without a measured
+    ratio, memory and energy without a record."""
     v = each.verdict
     measured: tuple[Cell, ...] = (Missing(v.refused),) * 3
     if v.ratio is not None:

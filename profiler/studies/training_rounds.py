@@ -61,8 +61,8 @@ class Step:
     tokens (b, l): the next token is wanted at each position."""
 
     def __init__(self, name: str, batch: int, device: str, seed: int = 0) -> None:
-        """Make the module of the network `name`, random tokens (batch, l), their next tokens, and
-        the optimiser AdamW."""
+        """Make the module of the network `name` in train mode, random tokens (batch, l) below the
+        vocabulary's size u, their next tokens, and the optimiser AdamW."""
         network = model(name)
         self.sizes = all_sizes(network, {"b": batch})
         self.network: Twin = twin(network, {"b": batch}, device=device, seed=seed).train()
@@ -122,8 +122,8 @@ class Training:
         ]
 
     def energies(self, kept: Sequence[str]) -> PairedEnergy | Unavailable:
-        """Measure the energy of a step of each network in `kept`, in trials that take turns; or
-        return why there is none."""
+        """Measure the energy of a step of each network in `kept`, in trials that take turns, and
+        return it for all networks together; or why there is none."""
         asked = {**OWN_LIMITS, **self.options}
         if not asked["energy"]:
             return NO_ENERGY
@@ -157,8 +157,9 @@ class Training:
             self.steps[name], self.sizes[name] = made, made.sizes
 
     def visited(self, timer: Timer) -> Rounds:
-        """Warm up all networks, time them in rounds and return the rounds; a visit under thermal
-        throttling is repeated."""
+        """Warm up all networks, time them in rounds, and return the rounds, which hold the times of
+        each network; networks that fail join `failed`. A visit (`amount.steps` steps of a network)
+        under thermal throttling is repeated."""
         watch = self.watch or watch_for(torch.device(self.device))
         setting = Instruments(VISIT, timer, watch)
         visits: dict[str, Visitor] = {}
@@ -211,8 +212,8 @@ class Training:
         energy: Measured,
         identity: str,
     ) -> Measurement:
-        """Make the record of a network, from its times in `found`, its other readings and the id of
-        the comparison."""
+        """Make the record of a network, from its times in `found`, its peak memory (B) and energy
+        (J), each a reading or why there is none, and the id of the comparison, `identity`."""
         latency = self.latency(name, found, identity)
         readings, reasons = divide({"latency": latency, "peak_memory": memory, "energy": energy})
         return Measurement(

@@ -30,7 +30,8 @@ class Point:
 
     @cached_property
     def key(self) -> str:
-        """A text that identifies the point, equal for equal measurements of any sweep."""
+        """A text (canonical JSON) that identifies the point, equal for equal measurements of any
+        sweep: the request with its options and seed, round and process, but not the turn."""
         asked = self.request
         return canonical(
             mixer=asked.mixer.origin,

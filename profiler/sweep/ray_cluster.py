@@ -152,8 +152,9 @@ class Actor:
         self.leaving = False
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """Measure a point, and return its record or failure; an actor whose device is unusable is
-        replaced first. Raises WorkerGone: the actor ended."""
+        """Measure a point on the actor's own device, and return its record or failure; an actor
+        whose device was left unusable by the point before (`leaving`) is replaced first. `note` is
+        told that the point begins. Raises WorkerGone: the actor ended."""
         if self.leaving:
             self.stop()
             self._start()

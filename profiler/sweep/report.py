@@ -48,9 +48,9 @@ def document(
 def table(
     blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
 ) -> Table:
-    """Make the table of a plan, a row per candidate and one for all candidates: the numbers of sets
-    of sizes and of points, and of points measured, failed and left. `results` is None without a
-    file."""
+    """Make the table of a plan, a row per (mixer, implementation, phase, dtype) and one for all:
+    the numbers of sets of sizes and of points, and of points measured, failed and left. `results`
+    is None without a file; `limits` bound the time that the points left take, in a note."""
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
     for point in (point for block in blocks for point in block.points):
         asked = point.request

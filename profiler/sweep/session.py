@@ -119,7 +119,8 @@ def run(
     warned: list[str] = []
 
     def keep(outcome: Outcome) -> None:
-        """Add an outcome to the session and, if there is a file, to the file."""
+        """Add a measurement to the session and, if there is a file, to the file; add a failure to
+        the session alone, and to `lost`. The first busy time is told."""
         point = Point(outcome.point.request)  # one point for all processes
         if isinstance(outcome.found, Failure):
             session.failed(point.request, outcome.found)

@@ -236,8 +236,9 @@ class Team:
             worker.stop()
 
     def _work(self, name: str, deal: Deal, note: Note) -> None:
-        """Run a worker's thread: measure its blocks one after another, then report the end as an
-        event."""
+        """Run the thread of the worker `name`: measure the blocks that `deal` gives it one after
+        another, then dismiss it and report the end as an event, with the error if one ended it.
+        After a MeasureError, as of a worker that cannot begin, its block goes to another worker."""
         end = Event()
         try:
             while not self.stopping.is_set() and (block := deal.next_for(name)) is not None:
@@ -254,8 +255,9 @@ class Team:
             self.events.put(end)
 
     def _measure_block(self, name: str, block: Block, note: Note) -> None:
-        """Measure the wanted points of a block by the worker `name`: put each outcome (a failure if
-        the process died) into the queue of events, and wait until it is handled."""
+        """Measure the wanted points of a block by the worker `name`: put each outcome (the failure
+        `DIED` if the worker's process ended) into the queue of events, and wait until the outcome
+        is handled. Returns early once the team is stopping."""
         for point in block.points:
             if self.stopping.is_set() or not self.wanted(point):
                 continue
