@@ -55,8 +55,8 @@ def run_breakpoints(samples: SizeSamples, base: Point) -> list[Point]:
     that cannot be followed becomes a doubt: a reason why formulas may fail at sizes without a
     run."""
     found: dict[Point, None] = {}
-    followed: Counter[Any] = Counter()
-    waiting = [base]
+    followed: Counter[Any] = Counter()  # how often each of the `condition_keys` was followed
+    waiting = [base]  # grows by a point of each branch that is found
     for here in waiting:
         if waiting.index(here) == RUNS:  # the number of points that were followed before
             samples.doubt("the module tests too many conditions on its sizes to follow them all")

@@ -325,8 +325,8 @@ def not_compared(mixer: Mixer, phase: str, case: SizeCase, why: Exception) -> Di
 
 def undecided_floors(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
     """The floors (such as floor(l/C)) with several values in the case `region`, in its conditions
-    and in the equations' counts of every form; forms without a count are skipped."""
-    counted_with: list[Poly] = []
+    and in the counts of every form that has any, in the letters of `sizes` (--over, --let)."""
+    counted_with: list[Poly] = []  # counts, and conditions under which they hold
     for form in mixer.forms:
         try:
             counts = count(mixer, PHASES[phase], form, ("strict",))
@@ -396,8 +396,9 @@ def closest_switches(
 
 
 def searched_switches(mixer: Mixer, trace: Trace, phase: str, traced: Classes) -> Switches:
-    """The form and rewrites that `closest_switches` returns where none are likely. Raises ByCases:
-    as there."""
+    """(form, rewrites) of the equations that leave least of the operations `traced` (class ->
+    number) unexplained, among equals the fewest rewrites. Raises ByCases: a choice counts by cases,
+    and no other choice explains everything."""
     if phase == "backward":
         return switches_of_backward(mixer, trace, traced)
     choices = [

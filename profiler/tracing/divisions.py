@@ -172,7 +172,7 @@ def floor_values(floor: Fn, region: Constraints) -> range | None:
 
 def with_floor_value(poly: Poly, floor: Fn, value: int) -> Poly:
     """A copy of a polynomial with the number `value` in place of a floor, inside other functions
-    too."""
+    too: with 2 for floor(l/C), max(l, C*floor(l/C)) becomes max(l, 2*C)."""
     given = {str(floor): Poly.of(value)}
     for atom in poly.atoms:
         if isinstance(atom, Fn) and atom != floor and floor in floors_in(atom.args):

@@ -116,7 +116,8 @@ def small_sizes(trace: Trace) -> dict[str, int]:
 def splits(trace: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
     """Yield ways to split the sizes of a trace into disjoint cases that cover them, in this order:
     by a condition that the code tests (here, or `tested` in other cases), by which of two sizes is
-    larger, by whether one size divides another, by the size at which a formula fails."""
+    larger, by whether one size divides another, by the size at which a formula fails. A tested
+    condition counts if it separates the first sizes (`first`) from some that are `failing`."""
     failing = [trace.variables.sizes(broken.sizes) for broken in failures(trace).values()]
     first = trace.variables.sizes(trace.base)
     # letter -> the size from which formulas hold: smaller sizes count as failing
@@ -132,8 +133,8 @@ def splits(trace: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
     ]
 
     def separating(polys: Iterable[Poly]) -> list[Poly]:
-        """The polynomials with one sign at the first sizes and another where a formula fails, those
-        without floors before the others."""
+        """The polynomials that are negative at the first sizes and not where some formula fails, or
+        the reverse; those without floors before the others."""
         apart = {
             poly
             for poly in polys

@@ -166,7 +166,7 @@ def lowest_sizes(samples: SizeSamples, polys: Mapping[Quantity, Poly], base: Poi
     become smaller together, each other letter alone; if formulas fail where several letters have
     these sizes, all letters move halfway back to `base`. A formula that fails below becomes a
     note."""
-    # formulas that fail already above `base` are sought again by cases, and not tested here
+    # (part, name) -> failure: these fail already above `base`, and are sought again by cases
     wrong = first_failures(samples, polys, samples.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}
     least = list(base)

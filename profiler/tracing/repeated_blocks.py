@@ -66,7 +66,8 @@ class Stack:
 
 def stacks(module: nn.Module) -> list[Stack]:
     """Find the stacks (runs of at least `LEAST` consecutive equal blocks) of a module, without
-    stacks inside a block of another stack."""
+    stacks inside a block of another stack. A list of 3 A, 1 B and 4 C holds the stacks (start 0,
+    number 3, behind 5) and (4, 4, 0) if `LEAST` is 3."""
     found: list[Stack] = []
     within: tuple[str, ...] = ()
     for name, held in module.named_modules():
@@ -117,7 +118,7 @@ class CutModules:
 
         @wraps(self.target.make)
         def make(**sizes: Any) -> Any:
-            """Make the module once at these sizes, and cut a copy of it."""
+            """Make the module, once at these sizes, and return a copy cut to `kept` blocks."""
             known = tuple(sizes.items())
             if known not in self.made:
                 with few_copies():
@@ -185,8 +186,8 @@ class BlockSamples(SizeSamples):
     in every stack and, for each stack, one with one more block there."""
 
     def __init__(self, whole: SizeSamples, found: Sequence[Stack]) -> None:
-        """Prepare the cut modules that are run at each point: with `KEPT` blocks in every stack of
-        `found`, then with one more block in one stack after another."""
+        """Prepare the modules that are run at each point in place of that of `whole`: `targets[0]`
+        with `KEPT` blocks in every stack of `found`, `targets[1 + k]` with one more in stack k."""
         super().__init__(
             whole.target,
             whole.variables,
@@ -255,9 +256,9 @@ class BlockSamples(SizeSamples):
         return self.joined([len(run.names) for run in self.runs_at(sizes)])
 
     def proven(self, trace: Trace) -> Trace:
-        """Check a trace by runs of the whole module, and return it with the sizes of these runs:
-        the first sizes, the quickest sizes at which the formulas of fewer blocks were proven, and
-        all sizes large at once, if that takes little longer.
+        """Check a trace by runs of the whole module, and return it with the sizes of these runs as
+        its proof: the first sizes, the sizes of fewest operations at which the formulas of fewer
+        blocks were proven, and all sizes large at once, if that takes little longer.
 
         Raises:
             NotStraight, TraceError: the whole module differs there, or does not run; or a quantity

@@ -92,8 +92,8 @@ def value_at(value: Value, part: str, trace: Trace, at: Mapping[str, int]) -> in
 
 
 def tables(trace: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:
-    """Yield the tables of a trace: the formulas, with a column of values if `at` has sizes; then
-    operations without a counting rule, and the tensors alive at the peak, if there are any."""
+    """Yield the tables of a trace: the formulas, with their values at the sizes `at` if given (a
+    dash: in another case); then operations without a rule, and tensors at the peak, if any."""
     listed = {u.phase for u in trace.uncounted}
     rows: list[Row] = []
     for part, name, value, region in rows_of(trace):
@@ -242,8 +242,8 @@ def of_bytes(trace: Trace) -> Iterator[str]:
 
 
 def difference_table(difference: Difference) -> Table:
-    """Make the table of a difference between a module and a mixer's equations: a row per part (the
-    equations, the difference, each cause, the unexplained rest) and class of operations."""
+    """Make the table of a difference between a module and a mixer's equations: rows (part, class of
+    operations, formula) of the equations, of module less equations, each cause, and the rest."""
     parts = {
         "equations": difference.equations,
         "difference": difference.difference,
@@ -273,8 +273,8 @@ def data(
     trace: Trace, differences: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """The trace as JSON values. A formula is a string, or null if it is missing; `reasons` then
-    holds why, under the formula's keys ("backward mul", "peak_bytes"). `at` has the values at the
-    given sizes, `against` the differences from equations; both only if asked for."""
+    holds why, under the formula's keys ("backward mul", "peak_bytes"). If given, "at" has the
+    values at the sizes `at` (null: none there), "against" the `differences` from equations."""
     reasons: dict[str, str] = {}
 
     def text(value: Value, *place: str) -> str | None:

@@ -109,8 +109,9 @@ class AtomSearch:
 
     def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
         """Search for the basis of polynomials in the size and the atoms (step functions such as
-        floor((x + 3)/4)), of the lowest degree that gives every number; None if no degree does,
-        these atoms were tried before, or there are too many."""
+        floor((x + 3)/4)), of the lowest degree that gives every number of a run; None if no degree
+        does, these atoms were tried before, there are too many, or the basis needs more sizes than
+        `places`, or sizes at which the module fails. `places`: sizes at which to interpolate."""
         key = frozenset(atoms)
         if key in self.tried or len(atoms) > MOST_ATOMS:
             return None

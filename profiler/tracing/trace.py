@@ -426,7 +426,7 @@ class FormulaSearch:
 
         Args:
             base, least: the first sizes; of each letter, the least size from which formulas hold.
-            quantities: the formulas, or their failures.
+            quantities: (part, name) -> formula, or how it fails.
             proven: the points at which formulas were tested.
             followed: when first asked, counts operations on zeros that pad gradients (of slices).
         """
@@ -793,8 +793,9 @@ class FormulaSearch:
     ) -> Axis | None:
         """A basis of the powers 1, x, x**2, ... of the size x of letter i, of which every number of
         a run (operations, bytes) is a combination from the size `start` on, the other letters as in
-        `base`; None if no tried degree does. With `one_case` only sizes count at which the
-        conditions of the code have the same values as at the base."""
+        `base`; None if the powers of no tried degree suffice, also at sizes that were not fitted.
+        With `one_case` only sizes count at which the conditions of the code have the same values as
+        at the base. A `place` is a size of letter i."""
         samples, letter, step = self.samples, self.samples.letters[i], self.samples.multiples[i]
         # a second line along the letter, on which the other letters are larger
         other = tuple(x + (3 + k) * samples.multiples[k] for k, x in enumerate(base))

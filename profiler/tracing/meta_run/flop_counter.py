@@ -82,9 +82,9 @@ class FlopCounter:
 
 
 def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
-    """Run a module on the meta device, and return the figures of FlopCounterMode, beside this
-    project's counts, for one run, forward and backward: the products, those that FlopCounterMode
-    counts in excess (`ungrouped`), and the operations that it leaves out.
+    """Run a module once on the meta device, forward and backward, and return by operation
+    ("aten::mm") the figures of FlopCounterMode beside this project's counts: multiplications, those
+    that FlopCounterMode counts in excess (`ungrouped`), and the operations that it leaves out.
 
     Raises:
         TraceError: the module runs, but not under FlopCounterMode; one sentence.

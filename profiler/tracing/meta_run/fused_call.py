@@ -62,8 +62,9 @@ class FusedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, recorder: Recorder, call: FusedCall, *tensors: Tensor | None) -> Any:
-        """Record the call, save the tensors that it keeps for backward, and return empty results: a
-        tensor, or a tuple of several."""
+        """Record the call in `recorder`, save the tensors that it keeps for backward, and return
+        results without values: a tensor, or a tuple of several. `tensors`: the call's arguments;
+        `ctx.gradients` gets the layout of the gradient of each, None for an argument None."""
         with recorder.quiet():
             results = tuple(made.empty() for made in call.results)
             workspace = [made.empty() for made in call.workspace]

@@ -84,7 +84,8 @@ class Recorder(shape_values.MetaMode):
         met: dict[CallKey, KnownCall] | None = None,
     ) -> None:
         """Start in the forward phase, with the storages of `held` alive. `shapes`: also record the
-        shapes of results; `met`: costs of calls that earlier runs recorded."""
+        shapes of results; `met`: costs of calls that earlier runs recorded, which this run extends.
+        `bytes_alive`, `bytes_made`: of all storages alive now, and of all made so far."""
         super().__init__()
         self.phase = "forward"
         self.counted: list[tuple[str, KnownCall]] = []
@@ -170,9 +171,9 @@ class Recorder(shape_values.MetaMode):
 
     def cost(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Cost:
         """The cost of a call: its operations, or why they are not counted; the bytes read and
-        written; the multiplications of its products; and, for the backward pass of a convolution
-        with groups, the multiplications that the weight's gradient would have in addition without
-        groups."""
+        written; the multiplications of its products; whether values of tensors were asked for; and,
+        for the backward pass of a convolution with groups, the multiplications that the weight's
+        gradient would have in addition without groups."""
         asked: list[Tensor] = []
 
         def known(tensor: Tensor) -> Tensor | None:
@@ -262,8 +263,9 @@ class Recorder(shape_values.MetaMode):
             yield phase, name, 1, cost
 
     def at_peak(self) -> Iterator[TracedTensor]:
-        """Yield the tensors alive at the first moment of the peak, in the order in which they were
-        made; equal tensors of one operation are one entry with their number."""
+        """Yield the tensors alive at the first moment of the peak (`top`), in the order in which
+        they were made; equal tensors of one operation are one entry with their number. Empty
+        storages are left out; `made` is the operation that made one, or `THERE_BEFORE`."""
         top = self.alive.index(max(self.alive)) if self.alive else 0
         rows: Counter[TracedTensor] = Counter()
         for place, born in enumerate(self.born):

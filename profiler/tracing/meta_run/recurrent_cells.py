@@ -83,7 +83,8 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         """The record of the layer's call (operations, layouts, saved tensors) for torch's
         arguments. Counted are, per layer, direction and step, the products of the gates with input
         and state, and the cell's own operations; in training also dropout between layers. None if
-        the call is left to torch's decomposition."""
+        the call is left to torch's decomposition. Numbers below: `rows`, tokens of all sequences;
+        `units`, entries of a state; `gates`, entries of all gates; `wide`, of an input row."""
         if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
             return None  # packed sequences of several lengths: torch's decomposition
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)

@@ -68,9 +68,9 @@ def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
 
 
 def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
-    """Give the result of `func(*args, **kwargs)` a value (its numbers), computed on the CPU, and
-    return whether it has one. False if an argument has no value, the result is large, random or
-    uninitialised, or its computation fails."""
+    """Give `result`, the result of `func(*args, **kwargs)` on the meta device, a value (its
+    numbers) by computing it on the CPU, and return whether it got one: False if an argument has no
+    value, the result is large, random or uninitialised, or its computation fails."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
     if not isinstance(result, Tensor) or not result.is_meta:
@@ -129,8 +129,8 @@ class ValuesOfNumbers(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run a function of torch; a small result of torch.tensor, made of numbers alone, keeps its
-        numbers as its value."""
+        """Run a function of torch and return its result; a small result of torch.tensor on the meta
+        device, made of numbers alone, keeps its numbers as its value."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func is torch.tensor and not any(isinstance(t, Tensor) for t in tree_leaves(args)):

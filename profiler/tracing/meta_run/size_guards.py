@@ -172,7 +172,8 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
     numbers = {id(tensor): k for k, tensor in enumerate(_tensors(built))}
 
     def symbolic(leaf: Any) -> Any:
-        """A copy of an input tensor with a symbol in place of the size of each followed axis."""
+        """A copy of a tensor with a symbol, noted in `symbols`, for the size of each followed axis;
+        another argument as it is."""
         if not isinstance(leaf, Tensor):
             return leaf
         followed = [axes.get((numbers[id(leaf)], axis)) for axis in range(leaf.dim())]
