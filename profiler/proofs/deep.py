@@ -350,9 +350,8 @@ class Drawn:
     ) -> Iterator[Proof]:
         """Yield one failed proof, with its draw reduced, for the first of the plain calls `draws`
         (each value of each size in turn) with wrong gradients, or with a result that is wrong only
-        while gradients are recorded; nothing if no call is wrong. If the budget is spent,
-        `gradients_left_out` says how many calls are left out; right calls join `of_gradients`.
-        `tell` receives the number of calls made."""
+        while gradients are recorded; nothing if no call is wrong. Right calls join `of_gradients`,
+        `gradients_left_out` gets those beyond the budget, `tell` the number of calls made."""
         found: list[Finding] = []
 
         def fault(draw: Draw) -> str:

@@ -623,8 +623,7 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
     def apart(case: ModuleCase) -> str:
         """A sentence on the first token after which the state holds another number of elements than
-        later tokens need; "" if there is none, or if the state has no attribute `elements`: `left`
-        then gets the sentence."""
+        later tokens need; "" without one, or if the state has no `elements` (`left` gets it)."""
         state = case.initial_state()
         says = hasattr(state, "elements")
         for t in range(1, case.x.shape[1] + 1):

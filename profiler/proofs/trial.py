@@ -441,8 +441,7 @@ class Trial:
         """A sentence on the first entry of `found` (from the module) that differs from `expected`
         (from the equations) beyond rounding, or on different shapes; "" if none differs. Entries
         for which the equations give no finite value are not compared. `name` ("y[2]", a decoded
-        row) begins the sentence; `answer` ("y", "step", "the gradient of x") selects the estimate
-        of rounding."""
+        row) begins the sentence; `answer` ("y", "step", ...) selects the estimate of rounding."""
         if found.shape != expected.shape:
             return f"{name} is {tuple(found.shape)}, the equations' is {expected.shape}"
         known = torch.from_numpy(np.asarray(expected, np.float64))

@@ -201,9 +201,8 @@ class MeasuredRow:
         return own / below if below else Missing(f"the {name} of {BASELINE} is 0")
 
     def cell(self, name: str, shown: Sequence[str]) -> Cell | Line:
-        """The value of the column `name` as a cell of a table that shows the columns `shown`. A
-        footnote marks a ratio as an estimate unless both readings were taken on a quiet machine,
-        and the name of a mixer that is not causal."""
+        """The value of the column `name` as a cell of a table with the columns `shown`. Footnotes
+        mark a mixer that is not causal, and a ratio unless the machine was quiet for both."""
         if name in READ:
             return measured(self.record, READ[name].reading)
         found = self.value(name)

@@ -168,8 +168,7 @@ FORWARD_ONLY = "fvcore counts forward passes only, no gradients"
 
 
 def fvcore_of(work: PreparedCall) -> PeerCount | Unavailable:
-    """The operations that fvcore counts in the prepared call; or why it counts none (a call with
-    gradients, for instance)."""
+    """What fvcore counts in the prepared call; or why it counts nothing, as with gradients."""
     if work.forward is not None:
         return Unavailable(FORWARD_ONLY)
 

@@ -158,8 +158,7 @@ def with_turns(
 
 
 def _forward_work(request: Request) -> PreparedCall:
-    """Prepare the call of a forward pass in eval mode, without gradients, on the module's inputs or
-    on further sets of inputs in turn."""
+    """Prepare the call of a forward pass in eval mode, without gradients, on inputs in turn."""
     built = module_of(request, request.sizes, train=False)
     module = built.module
 

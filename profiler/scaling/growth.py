@@ -134,8 +134,7 @@ def scalings(
 ) -> tuple[list[Scaling], list[str]]:
     """(growths, sentences): the growth of every measured quantity along every series of the records
     (a series varies one of the sizes `letters` alone); a sentence on each letter without a series,
-    and on each reason why records, or some of their values, are left out. `on`: the board whose
-    rates give lower bounds."""
+    and on each reason why records or values are left out. `on`: the board for lower bounds."""
     found: list[Scaling] = []
     problems = []
     every: list[Series] = []

@@ -98,10 +98,9 @@ def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
 
 
 def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
-    """The row of one series: mixer, implementation, setting; range of sizes, measured exponent and
-    its interval; the exponent of each derived quantity in `names`; which of these the interval
-    holds; where values leave their lower bounds. A cell
-    without a value is a dash with the reason."""
+    """The row of one series: mixer, implementation, setting; range of sizes, measured exponent, its
+    interval; the exponent of each derived quantity in `names`; which of these the interval holds;
+    where values leave their lower bounds. A cell without a value is a dash with the reason."""
     measured: tuple[Cell, Cell, Cell]
     if isinstance(each.measured, Unsettled):
         dash = Missing(each.measured.reason)
@@ -123,9 +122,9 @@ def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def csv_rows(each: Scaling) -> list[list[Any]]:
-    """The rows of CSV of one series: the series, the measured exponent with its interval and sizes,
-    and, one a row, the derived quantities with exponent and ends; then the size at which values
-    leave their lower bounds, and why an exponent is missing. One row if nothing is derived."""
+    """The rows of CSV of one series, one for each derived quantity (one if there is none): series,
+    measured exponent, interval and sizes; derived exponent and ends; the size at which values leave
+    their lower bounds; why an exponent is missing."""
     printed = each.to_json()
     s, m = each.series, printed["measured"] or {}
     lead = [

@@ -76,7 +76,7 @@ def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Par
 
 def failed(records: Sequence[Measurement]) -> list[str]:
     """A sentence per kind of failure ("out of memory") on the points that failed in every attempt:
-    how many, the first `SHOWN`, and the most frequent reason."""
+    their number, the first `SHOWN`, and the most frequent reason."""
     measured = {point_words(record) for record in records if not record.failure}
     kinds: dict[str, dict[str, str]] = {}  # kind -> point in words -> reason
     for record in records:

@@ -225,8 +225,8 @@ COLUMNS = (
 
 
 def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Table:
-    """Make the table of all networks compared with the baseline, whose record is `base`; `printed`
-    names the paper's table."""
+    """Make the table of all networks compared with the baseline (`base`: its record), a row each;
+    `printed` names the paper's table."""
     rows = tuple(_row(each) for each in compared)
     taken = len(base.readings["latency"].samples)
     notes = (
@@ -242,9 +242,8 @@ def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Tabl
 
 def _row(each: Compared) -> tuple[Cell, ...]:
     """The table's row of one network: its name; the measured ratio of its time to the baseline's,
-    the interval, whether they differ; the printed ratio and its place in the interval; the derived
-    one and its place; ratios of memory and energy. Measured cells are missing without a measured
-    ratio, memory and energy without a record."""
+    the interval, whether they differ; the printed ratio, its place in the interval, the derived one
+    and its place; ratios of memory and energy. Cells of what was not measured are missing."""
     v = each.verdict
     measured: tuple[Cell, ...] = (Missing(v.refused),) * 3
     if v.ratio is not None:

@@ -64,10 +64,7 @@ def _name(request: Request, shared: Mapping[str, frozenset[str]]) -> str:
 
 def _block(name: str, group: Mapping[str, Request], rounds: int, seed: int, process: int) -> Block:
     """Make a block with its rounds in a process: each pair of rounds in an order drawn by `seed`,
-    the second round reversed. `group`: key of a point -> its request, one per candidate.
-
-    Of the candidates A, B and C, rounds 0 to 3 may take B A C, C A B, A C B, B C A.
-    """
+    the second round reversed (B A C, C A B; A C B, B C A). `group`: key of a point -> request."""
     points = []
     for number in range(rounds):
         pair = number // 2

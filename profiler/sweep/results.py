@@ -176,9 +176,8 @@ def manner(command: str) -> list[str]:
 
 
 def writable(path: Path) -> None:
-    """Raise StoreError if a file cannot be appended to, or holds something, but no measurement: an
-    empty file, and one with some lines that are no records, pass. A file that was missing is
-    missing afterwards."""
+    """Raise StoreError if a file cannot be appended to, or has text, but no measurement among its
+    lines. A missing file is not left behind."""
     existed = path.exists()
     with exclusive(path) as handle:
         size = os.fstat(handle).st_size

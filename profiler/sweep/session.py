@@ -119,8 +119,8 @@ def run(
     warned: list[str] = []
 
     def keep(outcome: Outcome) -> None:
-        """Add a measurement to the session and, if there is a file, to the file; add a failure to
-        the session alone, and to `lost`. The first busy time is told."""
+        """Add a measurement to the session and the file, if any, and tell of the first busy time;
+        add a failure to the session alone, and to `lost`."""
         point = Point(outcome.point.request)  # one point for all processes
         if isinstance(outcome.found, Failure):
             session.failed(point.request, outcome.found)

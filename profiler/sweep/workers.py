@@ -237,8 +237,8 @@ class Team:
 
     def _work(self, name: str, deal: Deal, note: Note) -> None:
         """Run the thread of the worker `name`: measure the blocks that `deal` gives it one after
-        another, then dismiss it and report the end as an event, with the error if one ended it.
-        After a MeasureError, as of a worker that cannot begin, its block goes to another worker."""
+        another, then report the end as an event, which holds the error that ended it, if any. After
+        a MeasureError, as of a worker that cannot begin, another worker gets the block."""
         end = Event()
         try:
             while not self.stopping.is_set() and (block := deal.next_for(name)) is not None:
