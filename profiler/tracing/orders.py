@@ -226,9 +226,10 @@ class OnlyDivided(TraceError):
 
 
 def of_multiples(trace: Trace, sizes: Variables, division: Division, refused: OnlyDivided) -> Trace:
-    """Rewrite a trace over the quotient of two sizes (`division`) as a trace over the sizes
-    themselves: with l = w*q, formulas in w and q become formulas in l and w. Its formulas hold
-    where `refused.size` is a multiple of `refused.divisor`."""
+    """Rewrite `trace`, over the quotient of two sizes (`division`), as a trace over the sizes
+    themselves (`sizes`): with l = w*q, formulas in w and q become formulas in l and w, and points
+    (w=2, q=3) become (l=6, w=2). Formulas hold where `refused.size` (l) is a multiple of
+    `refused.divisor` (w)."""
     inner = sizes_divided(sizes, (division,))
 
     def asked(point: Sizes) -> dict[str, int]:

@@ -66,8 +66,8 @@ class Stack:
 
 def stacks(module: nn.Module) -> list[Stack]:
     """Find the stacks (runs of at least `LEAST` consecutive equal blocks) of a module, without
-    stacks inside a block of another stack. A list of 3 A, 1 B and 4 C holds the stacks (start 0,
-    number 3, behind 5) and (4, 4, 0) if `LEAST` is 3."""
+    stacks inside a block of another stack. With `LEAST` 3, a list of 3 A, 1 B and 4 C holds the
+    stacks (start 0, number 3, behind 5) and (4, 4, 0)."""
     found: list[Stack] = []
     within: tuple[str, ...] = ()
     for name, held in module.named_modules():

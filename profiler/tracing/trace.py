@@ -375,8 +375,9 @@ class FormulaSearch:
         return found
 
     def attempt(self) -> Trace:
-        """Make one search and return its trace: the first sizes, the functions along each letter,
-        the polynomials in all letters, and their proof at other sizes.
+        """Make one search and return its trace: find the first sizes (`base`), the functions along
+        each letter (`axes`), the polynomials in all letters (`polys`, (part, name) -> formula), the
+        least sizes from which they hold (`least`), and test them at other sizes (`proven`).
 
         Raises:
             OnlyDivided: the module runs only if one size is a multiple of another.

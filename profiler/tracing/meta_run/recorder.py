@@ -119,8 +119,9 @@ class Recorder(shape_values.MetaMode):
 
     def ran(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation, count it unless it is a view, record the storages that it makes, and
-        return its result. A sum of gradients, and a write into zeros, returns its first argument
-        where torch without a dispatch mode would write in place."""
+        return its result, with its values if they follow from sizes alone. A sum of gradients, and
+        a write into zeros, returns its first argument (`added`) where torch without a dispatch mode
+        would write in place."""
         func = kind.func
         added = (func is ADD and self.accumulation.in_place(func, args)) or (
             kind.name in INTO and self.accumulation.into_zeros(args[0])
