@@ -168,8 +168,9 @@ def grid(picture: Picture, width: float | None) -> tuple[int, int, float, float]
 
 
 def drawn(picture: Picture, draw: Draw, width: float | None = None) -> Figure:
-    """Draw a figure and return it: its panels, each by `draw`, and below them its legend and notes.
-    `width` is in inches, as for `write`."""
+    """Draw a figure and return it: its panels in a grid, each by the function `draw`, and below
+    them its legend and notes, for which the figure grows. `width` is in inches, as for `write`;
+    `look` gives each name one colour and marker in all panels."""
     from matplotlib.figure import Figure
 
     rows, across, wide, high = grid(picture, width)
@@ -224,7 +225,8 @@ def _legend(figure: Figure, picture: Picture, look: Look, wide: float) -> float:
 
 
 def _handles(picture: Picture, look: Look) -> list[Artist]:
-    """Make the legend's entries: one for each name, and one for derived lines if there are any."""
+    """Make the legend's entries: one for each name (a patch for a region, a line in the look of a
+    limit for a limit, a marker alone for points), and one for derived lines if there are any."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -296,7 +298,8 @@ def _hollow(axes: Axes, line: Line, style: Mapping[str, Any]) -> None:
 
 
 def draw_regions(axes: Axes, panel: Panel, look: Look) -> None:
-    """Draw a map over two sizes: rectangles, each in the look of its name."""
+    """Draw a map over two sizes: rectangles, each in the look of its name, on logarithmic axes that
+    end where the rectangles end."""
     from matplotlib.patches import Rectangle
 
     for region in panel.regions:

@@ -39,6 +39,7 @@ def curve_picture(
     to have the least.
 
     Args:
+        found: the figure's values by candidate and size, and the sizes of the lines (break-evens).
         called: candidate -> its entry in the legend.
         said: words for the title.
     """
@@ -86,7 +87,8 @@ def winner_picture(
 ) -> Picture:
     """Make the map of winners, the mixers with the least of a figure over two sizes: a row for each
     value of the one size, reaching half way, on a logarithmic axis, to its neighbours; its parts
-    end exactly where the least changes. The arguments are those of `curve_picture`."""
+    end exactly where the least changes. A note names the mixers that win nowhere. The arguments are
+    those of `curve_picture`; `found.rows`: value of the one size -> ranges of the other."""
     values = sorted(found.rows)
     edges = _edges(values)
     regions = []
