@@ -246,8 +246,10 @@ class Sampled:
 
     @property
     def details(self) -> dict[str, Any]:
-        """The details of the reading, as JSON values: spread, interval, blocks, stopping rule,
-        warm-up, labels and disturbances."""
+        """The details of the reading, as JSON values: spread, interval and grade of the time; of
+        each kept block, `waiting`, the share of time preempted; `processor_s`, the median seconds a
+        call that the busiest thread ran; stopping rule, warm-up, calls in a region (`block`),
+        labels, and the disturbances of all blocks, left out or not."""
         kept = self.kept
         found = latency_summary(self.samples, [len(block.samples) for block in kept])
         if self.grade == BUSY and len(self.samples) > 1:

@@ -157,8 +157,9 @@ def student_interval(samples: Sequence[float], confidence: float) -> tuple[float
 def energy_reading(
     sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits
 ) -> Reading:
-    """The reading of one candidate, gross joules per call, from the trials of all; the details hold
-    the values that it was computed from."""
+    """The reading of one candidate, the mean of gross joules per call, from the trials of all
+    (`found`); the details hold the values that it was computed from, and the joules net of idle
+    power, interpolated to the middle of each trial."""
     trials = found.of(name)
     gross = tuple(trial.window.call_J for trial in trials)
     stretches = [trial.window.stretch for trial in trials]
@@ -320,7 +321,8 @@ def rule_labels(
     limits: EnergyLimits,
 ) -> list[str]:
     """The names of the warnings for a reader: the sensor's labels, each label whose condition holds
-    for the trials and their `details`, and the slowdowns that any trial saw."""
+    for the candidate's `trials` and their `details`, or for `found`, the trials of all candidates
+    with idle power, and the slowdowns that any trial saw. Conditions compare with `limits`."""
     batches = min(trial.window.batches for trial in trials)
     needed = limits.window(found.period_s or 0.0)
     batch_s = details["calls_per_batch"] * details["call_s"]

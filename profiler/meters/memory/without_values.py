@@ -41,8 +41,8 @@ class LiveStorages(DispatchMode):
         self.known: dict[int, ref[Any]] = {}
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, note the tensors that it reads and the storages that it makes, and
-        return its result."""
+        """Run an operation, note the tensors that it reads (in `seen`, their storages in `known`)
+        and the storages that it makes, in the autograd node around it, and return its result."""
         read = tensors_in([*args, *kwargs.values()])
         for tensor in read:
             storage, place = tensor.untyped_storage(), tensor.untyped_storage()._cdata
