@@ -201,8 +201,9 @@ def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
 
 
 def _about(made: Comparison) -> list[Note]:
-    """Notes on sizes that differ, how the records were taken, and which of their readings are
-    unreliable; [] in a comparison of files."""
+    """Notes below a comparison: sizes in which mixers differ, how the records were taken, visits
+    left out, and the labels of unreliable readings with their meanings; [] in a comparison of
+    files."""
     if not made.records:
         return []
     several = any(record.sweep.get("processes", 1) > 1 for record in made.records)

@@ -276,7 +276,8 @@ def ability(
     counters can."""
 
     def refused(metric: str) -> Refused | None:
-        """Read one metric of a process with one kernel; return why ncu refuses it, or None."""
+        """Read one metric of a process with one kernel under ncu; return why it cannot be read (ncu
+        fails, or some kernel lacks the metric), or None."""
         run = NcuRun("probe", (metric,), "none")
         program = (python, "-c", ONE_KERNEL.format(device=device))
         done = start((ncu, *options(run), *program), PROBE_S, plain_variables())

@@ -374,8 +374,8 @@ def software(group: Group) -> Iterator[str]:
 
 
 def missing(group: Group) -> Iterator[str]:
-    """Yield sentences on the readings that some records lack, with their reasons, and on the facts
-    that no record states."""
+    """Yield two sentences: on the readings of `EXPECTED` that some records lack, with their
+    reasons, and latencies without an interval; and on the facts that no record states."""
     found = []
     for name, words in EXPECTED.items():
         asked = [r for r in group.records if name != "compile" or r.compiled]

@@ -65,7 +65,8 @@ class Differential(Mixer):
         return nn.Parameter(weight.detach().view(*shape))
 
     def _make_tables(self) -> None:
-        """Register cos and sin (l, h) of the rotary embedding; ValueError for an odd h."""
+        """Register the tables cos and sin (l, h) of the rotary embedding, of the angle row *
+        BASE^(-2j/h) for channels j and j + h/2; ValueError for an odd h."""
         if self.h % 2:
             raise ValueError(f"a rotary embedding turns pairs of channels, and a head has {self.h}")
         half = self.h // 2

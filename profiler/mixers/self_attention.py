@@ -370,7 +370,8 @@ class Heads(SequenceMixer):
 
     def _by_chunks(self, within: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The attention outputs (b, n, s, V) of queries q, keys k and values v by the function
-        `within`, chunk by chunk: all complete chunks in one batch, then the short last one."""
+        `within`, chunk by chunk: all complete chunks in one batch, then the short last one. A bias
+        of scores, if any, is given to `within` for the positions of each chunk."""
         assert self.chunk is not None
         batch, length = q.shape[0], int(q.shape[2])
         whole, found = length - length % self.chunk, []
