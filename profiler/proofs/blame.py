@@ -546,8 +546,7 @@ def _box(values: Numbers) -> Numbers:
 
 
 def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
-    """A dict: name of an array -> the names of all arrays from which it is computed, directly or
-    indirectly."""
+    """A dict: name of an array -> the names of all arrays on which it depends, at any depth."""
     reads: dict[str, set[str]] = {}
     for equation in equations:
         reads.setdefault(equation.name, set()).update(a.name for a in equation.value.arrays)

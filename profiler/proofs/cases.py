@@ -59,8 +59,7 @@ class ModuleCase:
     @cached_property
     def registered(self) -> Values:
         """A dict: name -> values of the equations' buffers (untrained arrays) that the module
-        registers. Positions, which torch counts from 0, are given as the equations count them, from
-        1."""
+        registers. Positions, which torch counts from 0, are counted from 1, as in the equations."""
         held = {name: tensor.numpy() for name, tensor in self.module.named_buffers()}
         return {
             array.name: held[array.name] + (array.below is not None)

@@ -218,8 +218,7 @@ def any_drawn(found: Iterable[Proof]) -> bool:
 
 @dataclass
 class Budget:
-    """A span of processor time, in seconds, that begins now; a trial that began within it is
-    finished."""
+    """A span of processor time, in seconds, from now on; a trial that began in it is finished."""
 
     seconds: float
     begun: float = field(default_factory=time.process_time)

@@ -395,8 +395,7 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
 def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step: bool) -> Proof:
     """Make the proof that `forward` and, if `step`, the step at every token dispatch the operations
     of the description (the form and rewrites in @implementation). The proof stays open (passed
-    None), with the reasons, if an operation has no counting rule or the equations cannot be
-    counted."""
+    None), with the reasons, if an operation or the equations cannot be counted."""
     name = f"{implementation.name}: {DISPATCHED}"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}  # as keys, the reasons why operations cannot be compared
@@ -612,8 +611,7 @@ def _like(state: State, arrays: Mapping[str, torch.Tensor], carried: Sequence[st
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """Make the proof that after every token the state holds as many entries as later tokens need.
     The proof stays open (passed None) if that number is not derived, or if a state that is no
-    `State` and has no attribute `elements` holds another number: some of its entries may be
-    unused."""
+    `State` and has no attribute `elements` holds another number: some entries may be unused."""
     name = f"{implementation.name}: {STATE}"
     try:
         derived = state(mixer, implementation.step_form)

@@ -31,8 +31,7 @@ def _other_weights(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _called(described: Implementation, case: ModuleCase) -> None:
-    """Call the module of a case once, and decode the first tokens, at most three, if it has a
-    step."""
+    """Call the module of a case once, and decode up to three tokens if it has a step."""
     with torch.no_grad():
         case.forward()
         if described.step_form:

@@ -287,8 +287,7 @@ class WrongKernels(DispatchMode):
 
 
 def errors(found: Tensor, exact: Tensor) -> Tensor:
-    """The error of each entry: infinite for NaN, and 0 if float64 gives no finite value for the
-    entry."""
+    """The error of each entry: infinite for NaN, and 0 where float64 gives no finite value."""
     off = (found.double() - exact).nan_to_num(torch.inf, torch.inf, -torch.inf)
     return torch.where(exact.isfinite(), off, 0.0)
 

@@ -153,8 +153,7 @@ class Subject:
 
     @cached_property
     def stepless(self) -> str:
-        """Why the module cannot mix one new token, or why its steps are not tried; "" if they
-        are."""
+        """Why the module cannot mix one new token, or its steps are not tried; "" if they are."""
         return self.step_fault or without_token(self.mixer, self.implementation)
 
     @cached_property
@@ -391,8 +390,7 @@ class Trial:
 
     def wrong(self, mode: Mode) -> Blame | None:
         """The equation whose values the module never computes in the first sequence whose result
-        differs, in a call in this mode (with gradients, without, ...); None if no result
-        differs."""
+        differs, in a call in this mode (with gradients, without, ...); None if none differs."""
         with mode():
             y = (
                 requiring_gradients(self.case) if mode is torch.enable_grad else self.case
@@ -836,8 +834,7 @@ class Decoding(Trial):
 
 
 def row_apart(row: Any, wanted: torch.Size, token: int) -> str:
-    """A sentence that the step of a token (from 1) returned no tensor of the shape `wanted`; "" if
-    it did."""
+    """A sentence that the step of a token (from 1) returned no tensor of shape `wanted`, or ""."""
     if not isinstance(row, Tensor):
         return (
             f"step returns a {type(row).__name__} at token {token}, expected a tensor "

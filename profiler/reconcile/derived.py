@@ -204,8 +204,7 @@ class Executed:
 
     @cached_property
     def moved(self) -> Mapping[str, Exact] | str:
-        """`compulsory` and `unfused` -> the entries moved for b sequences; or why they are
-        unknown."""
+        """`compulsory` and `unfused` -> entries moved for b sequences; or why they are unknown."""
         try:
             found = answers_about(self.mixer, self.does.form, self.phase).of(traffic_of)
         except (Unsupported, Unanswered) as error:

@@ -250,8 +250,7 @@ class Ladder(Record, frozen=True):
     @property
     def findings(self) -> list[str]:
         """Sentences on all that no cause explains: operations, the figures of other projects'
-        counters, bytes; and on operations without a counting rule. [] if everything is
-        explained."""
+        counters, bytes; and on operations without a counting rule. [] if all is explained."""
         found = [
             "; ".join([f"unexplained: {signed_words(rest)}", *self._remedies(gap)])
             for gap, rest in self.unexplained.items()

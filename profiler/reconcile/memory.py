@@ -48,6 +48,5 @@ def held_memory(measurement: Measurement, held: Held, listed: str, total: str) -
 
 
 def figure(reading: Reading | None) -> int | None:
-    """The bytes of a reading, in whole blocks of the allocator if these were recorded; None without
-    a reading."""
+    """The bytes of a reading, in whole blocks of the allocator if recorded; None for None."""
     return None if reading is None else round(reading.details.get("allocated", reading.value))

@@ -23,8 +23,7 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
 
 
 def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
-    """A sentence with the number of points (requests) and the most time that timing all of them
-    takes."""
+    """A sentence with the number of points (requests) and the most time that timing them takes."""
     total = sum(longest_s(request, limits) for request in asked)
     points = f"{len(asked):,} point{'s' if len(asked) != 1 else ''}"
     return (

@@ -90,8 +90,7 @@ def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str,
 
 
 def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
-    """The bytes that a call leaves: of a forward pass's output, or of the gradients that a backward
-    pass computes."""
+    """The bytes that a call leaves: of a forward pass's output, or a backward pass's gradients."""
     elements = _left(mixer, form, phase_name(measurement.phase))
     return elements.at(measurement.sizes) * BYTES[measurement.dtype]
 

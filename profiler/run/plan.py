@@ -53,8 +53,7 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """A dict: field of `Request` -> value, for the options of measurement that all requests
-        share."""
+        """A dict: field of `Request` -> value, for the options that all requests share."""
         return {
             "compile": self.compile,
             "shared": self.shared,

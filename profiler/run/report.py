@@ -112,8 +112,7 @@ def _range(latency: Reading) -> Cell:
 
 
 def _operations(m: Measurement) -> Cell:
-    """The cell of the number of dispatched operations; missing if an operation has no counting
-    rule."""
+    """The cell of the number of dispatched operations; missing if one has no counting rule."""
     dispatch = m.counts["dispatch"]
     if dispatch["unknown"]:
         listed = ", ".join(dispatch["unknown"])

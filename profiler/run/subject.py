@@ -62,8 +62,7 @@ class Subject(Protocol):
         seed: int,
         drawn: bool = True,
     ) -> Built:
-        """Make a module with random parameters (those of its constructor unless `drawn`), and its
-        inputs."""
+        """Make a module with random parameters (its own unless `drawn`), and its inputs."""
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable | None:
         """The operations of a phase by tracing, or the reason why they are unknown; None for a

@@ -214,8 +214,7 @@ def has_interval(reading: Reading) -> bool:
 
 
 def why_no_interval(rounds: Sequence[Reading]) -> str:
-    """Why a round has no interval: the first reason in a record, else the least number of
-    samples."""
+    """Why a round has no interval: the first reason in a record, else the fewest samples."""
     said = [r.details["ci_missing"] for r in rounds if "ci_missing" in r.details]
     fewest = min(len(reading.samples) for reading in rounds)
     return said[0] if said else f"{fewest} sample{'s' if fewest != 1 else ''}"

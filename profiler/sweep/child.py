@@ -77,8 +77,7 @@ class Measuring:
     def _attempt(
         self, description: Mapping[str, Any], note: Callable[[str], None]
     ) -> Measurement | Failure:
-        """Measure a described request, and return its record, or the failure of finding or
-        measuring it."""
+        """The record of a described request, or the failure of finding or measuring it."""
         names = (description["mixer"], description["implementation"])
         try:
             if names not in self.candidates:

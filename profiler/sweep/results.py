@@ -105,8 +105,7 @@ class Results:
         self.sentences[key] = record.reasons.get(REASON, "")
 
     def settled(self, point: Point, *, retry: bool = False) -> bool:
-        """Whether a point needs no attempt: it is measured or, unless `retry`, its failure would
-        repeat."""
+        """Whether a point is measured or, unless `retry`, has a failure that would repeat."""
         state = self.state.get(point.key)
         return state == MEASURED or (not retry and REPEATS.get(state or "", False))
 
