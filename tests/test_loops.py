@@ -366,6 +366,17 @@ def halves(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[k, b] = function("tanh", S[k, b] * x[k, b] * x[k, b]) + S[k, d + b]
 
 
+def rows_in_two_ways(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """An array of the gradients, that of the sum in the tanh, has no entries in the first row."""
+    l, d = x.shape
+    i, h = f.index("i", 1, l), f.index("h", 2, l)
+    b, r, S = f.index("b", 1, d), f.index("r", 2, d), f.array("S", l, d)
+    S[i, 1] = x[i, 1]
+    S[1, r] = S[1, r - 1] * x[1, r]
+    S[h, r] = function("tanh", S[h, r - 1] + x[h, r])
+    y[i, b] = S[i, b] * 2
+
+
 def halves_of_all(m: Mixer, f: Form, x: Array, y: Array) -> None:
     """Each half of a row reads the whole row before; both are equally deep."""
     l, d = x.shape
@@ -385,6 +396,13 @@ def test_each_part_of_a_row_has_its_own_depth(write: Write) -> None:
         for sizes in SIZES:
             compared.at(sizes)
         assert compared.apart == [] and compared.refused == []
+
+
+def test_an_array_has_no_depth_in_parts_without_its_entries() -> None:
+    compared = GradientComparison(mixer(rows_in_two_ways))
+    for sizes in ({"l": 1, "d": 4}, {"l": 2, "d": 3}):
+        compared.at(sizes)
+    assert compared.apart == [] and compared.refused == []
 
 
 def test_entries_of_a_row_that_are_not_equally_deep_are_refused() -> None:

@@ -222,6 +222,10 @@ class Depths:
                         raise unequal_rows(array)
                 written.append((array, there, depths))
                 levels = tuple(x.under(x.where | there) for x in levels)
+            elif kept:  # an array without entries on some of these axes
+                there = rows_written(block, part, row, kept) - whole(array)
+                there = frozenset(c for c in there if c.letters & kept and row not in c.letters)
+                levels = tuple(x.under(x.where | there) for x in levels)
             levels = _joined(array, levels, row)
             self.arrays[array] = found[array] = found.get(array, ()) + levels
             for level in levels:
