@@ -102,7 +102,6 @@ def study(
         energy_trials,
         processes,
     )
-    # only points that the file lacks; `failures`: a sentence for each that failed
     done = measured(found, asked, output)
     told(done.failures)
     if page is not None:

@@ -245,7 +245,6 @@ def merge(
     if output is None:
         raise UsageError("merge needs a file for the records: name one, -o FILE.jsonl")
     no_source(output, files)
-    # problems: a sentence for each line that is no record
     lines, number, problems = merged(files, mixed=allow_mixed, tell=complain)
     told(problems)
     emit(lines, output, force)

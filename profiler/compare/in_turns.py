@@ -389,7 +389,6 @@ def measured_with_threads(made: Run, threads: int) -> InProcess:
         made.prepare()
         rounds, visitors = made.visited()
         logs = {name: each.log for name, each in visitors.items()}
-        # why too few rounds were undisturbed, else ""
         why = undisturbed_too_few(logs, len(rounds.orders), made.needed)
         # with too few rounds, a candidate without values has a record too, with the reason
         kept = [n for n in visitors if rounds.values[n] or (why and n not in made.failed)]

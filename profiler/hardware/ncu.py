@@ -140,8 +140,6 @@ def run_ncu(
     that ncu reports, or why it reports none.
 
     Args:
-        ncu: the path of ncu.
-        run: which metrics ncu reads, and how.
         asked: the call, or the calibration, that the process under ncu runs, as JSON values.
         ranges: the NVTX ranges whose kernels are counted.
         limit_s: the seconds after which the process is stopped, and refused.

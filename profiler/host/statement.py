@@ -76,7 +76,6 @@ def machine(group: Group) -> Iterator[str]:
     host = f"{group.fact('cpu') or 'a processor whose name is not recorded'} ({host_facts(group)})"
     where = f"{board(group)}; host" if group.on_gpu else f"a CPU with {number}"
     yield f"Measurements ran on {where}: {host}."
-    # name of a fact -> the fact in words
     last, first = (state(group, when) for when in ("state", "state_before"))
     yield said("When the records were written: {}.", comma_list(last.values()))
     changed = comma_list(text for name, text in first.items() if text != last[name])

@@ -571,7 +571,6 @@ class InChunks(DeltaRule):
         # keys of each complete chunk, decayed to the chunk's end
         ends = self.to_the_end(groups[0].other, groups[0].since).unbind(2)
         since = later[0].since
-        # of each chunk after the first, its decay
         kept = [None] * len(ends) if since is None else since[..., -1:, :].mT.unbind(2)
         N, S = [U[0]], [self.after(None, ends[0], U[0], None)]
         for number, (u, w) in enumerate(zip(U[1:], W, strict=True), 1):

@@ -243,7 +243,6 @@ class CellsInChunks(Cells):
         if bounds:
             S, Z = self.memories(groups[0][1], groups[0][2], G[0], J[0], T)
             queries = after_first([group[0] for group in groups])
-            # queries, scaled for sums up to the end of the chunk before
             U = [
                 rows / math.sqrt(self.K) * torch.exp(sums + T - M).unsqueeze(-1)
                 for rows, sums, T, M in zip(

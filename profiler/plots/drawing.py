@@ -393,7 +393,6 @@ def _mark(axes: Axes, panel: Panel) -> None:
     """Draw a line at each mark, and its number above the panel; close numbers stand upright, and of
     numbers that would overlap the first stands there."""
     low, high = axes.get_xlim()
-    # decades of x to an inch of the panel
     inch = log10(high / low) / (axes.get_window_extent().width / axes.figure.dpi * 0.8)
     shown: list[float] = []
     for mark in panel.marks:

@@ -39,7 +39,6 @@ def curve_picture(
     to have the least.
 
     Args:
-        found: the figure's values by candidate and size, and the sizes of the lines (break-evens).
         called: candidate -> its entry in the legend.
         said: words for the title.
     """
