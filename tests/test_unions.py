@@ -463,7 +463,7 @@ def test_a_union_has_no_transform_and_no_plain_reduction() -> None:
         with pytest.raises(EquationError, match="rfft can run over one range only, and index j"):
             cm.rfft(x[j], over=j, length=l)
         with pytest.raises(
-            EquationError, match="runs over several ranges where one range is needed"
+            EquationError, match="runs over several ranges, and one range is needed"
         ):
             _ = j.constraints
         y[i] = x[i]

@@ -181,6 +181,9 @@ class OrderClaim(Related):
                 yield f"at {words} the derived count is {number} times {self.formula}"
 
 
+LEADING = "write the leading terms alone, such as O(l^2)"
+
+
 def _assumed(mixer: Mixer) -> Assumptions:
     """The inequalities between growing sizes that hold for a mixer: `GROWING`, without n <= d or
     g <= n where no extent is divided by n or g, as in multi-head latent attention, whose heads have
@@ -409,9 +412,7 @@ def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
         return leading(_growths_of_call(node.name, inside, sizes), sizes)
     if isinstance(node, BinaryOperation):
         return leading(_growths_of_binary(node, sizes), sizes)
-    raise NoGrowth(
-        "the growth of a sum over an index in O(...) is not derived: write its leading terms"
-    )
+    raise NoGrowth(f"the growth of a sum over an index in O(...) is not derived: {LEADING}")
 
 
 def _as_poly(node: Tree) -> Poly | None:
@@ -435,7 +436,7 @@ def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth
     if node.op == "/" and len(right) == 1:
         return [a / right[0] for a in left]
     what = "a division by a sum" if node.op == "/" else "a difference"
-    raise NoGrowth(f"the growth of {what} in O(...) is not derived: write its leading terms")
+    raise NoGrowth(f"the growth of {what} in O(...) is not derived: {LEADING}")
 
 
 def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
@@ -473,4 +474,4 @@ def _growths_of_call(
         return [one / below[0] for one in above]
     if name in ("floor", "ceil", "Max"):
         return [one for part in inside for one in part]
-    raise NoGrowth(f"the growth of {name} in O(...) is not derived: write its leading terms")
+    raise NoGrowth(f"the growth of {name} in O(...) is not derived: {LEADING}")

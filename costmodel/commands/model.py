@@ -148,7 +148,9 @@ def model(
     ] = "strict",
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="A,B", help="Columns to show, as in a table of mixers."),
+        typer.Option(
+            "--columns", metavar="A,B", help="Columns, in this order; an unknown name lists all."
+        ),
     ] = None,
     board: Annotated[
         str | None,

@@ -188,7 +188,7 @@ Width = Annotated[
     typer.Option(
         "--width",
         metavar="3.3in",
-        help="Width of LaTeX tables, or a class: icml, acl, ieee, ...",
+        help="Width of LaTeX tables: a length, or a class for its columns: icml, acl, ieee, ...",
     ),
 ]
 _WIDTH = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?)(in|cm|mm|pt)")

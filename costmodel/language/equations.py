@@ -741,7 +741,8 @@ class Mixer:
         if array.shape[0] != first.shape[0]:
             raise EquationError(
                 f"input {name} of {self.name} has {array.shape[0]} rows, and input {first.name} "
-                f"has {first.shape[0]}: give both as many rows, or declare {name} by m.context"
+                f"has {first.shape[0]}: give both the same number of "
+                f"rows, or declare {name} by m.context, as an encoder's output"
             )
         return array
 

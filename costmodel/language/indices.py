@@ -177,7 +177,7 @@ class UnionIndex(Index):
     def constraints(self) -> Constraints:
         """Raise EquationError: a union of ranges is no conjunction of constraints."""
         raise EquationError(
-            f"index {self.name} runs over several ranges where one range is needed: declare an "
+            f"index {self.name} runs over several ranges, and one range is needed: declare another "
             f"index with one, f.index(name, lower, upper)"
         )
 

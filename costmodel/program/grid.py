@@ -288,7 +288,7 @@ class Budget:
         self.spent += number
         if number > most or self.spent > IN_ALL:
             raise Unsupported(
-                f"a search at these sizes would visit more than {AT_ONCE:,} entries at once, or "
+                f"a search through entries of arrays would visit more than {AT_ONCE:,} at once, or "
                 f"{IN_ALL:,} in all: choose smaller sizes"
             )
 

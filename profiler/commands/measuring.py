@@ -88,8 +88,8 @@ TRIALS = typer.Option(
 PROCESSES = typer.Option(
     "--processes",
     metavar="K",
-    help="Fresh processes that each measure everything; intervals then span processes. By default "
-    "profile and reconcile time short CPU calls in two more processes.",
+    help="Number of fresh processes, each of which measures everything; intervals then hold their "
+    "differences. By default profile and reconcile time short CPU calls in two further processes.",
     min=1,
     max=MOST_PROCESSES,
 )

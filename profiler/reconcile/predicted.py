@@ -121,7 +121,8 @@ def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
         )
     if sum(op.get("calls", 0) for op in dispatch["by_op"].values()) < dispatch["launched"]:
         raise Unanswered(
-            "the work of torch's operations was not recorded: run costmodel reconcile again"
+            "the record lacks the calls, products and bytes of torch's operations: measure again, "
+            "by costmodel reconcile"
         )
     try:
         by_op = dispatch["by_op"]

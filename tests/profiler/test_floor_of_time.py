@@ -175,7 +175,7 @@ def test_a_record_has_a_predicted_time_if_the_work_of_every_operation_is_known()
         assert found.rungs["5"]["predicted_s"] == predicted_s(work, "fp32", on) > 0
     for changed, said in (
         (replace(record, reasons={**record.reasons, "compile": ""}), "has kernels of its own"),
-        (ATTENTION, "the work of torch's operations was not recorded"),
+        (ATTENTION, "the record lacks the calls, products and bytes of torch's"),
         (replace(record, counts={"dispatch": work_of(torch.frexp, X)}), "without aten::frexp"),
         (replace(record, dtype="bf16"), "board mine has no figure"),
     ):

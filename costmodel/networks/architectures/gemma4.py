@@ -273,8 +273,8 @@ def _makers(c: Configuration, kinds: Sequence[str], first: int) -> dict[str, int
     layers make no keys of their own; ModelError for a kind that has none."""
     if c.get("attention_k_eq_v"):
         raise c.refused(
-            "'attention_k_eq_v' and 'num_kv_shared_layers' are not known together: give one of the "
-            "two"
+            "'attention_k_eq_v' and 'num_kv_shared_layers' are not supported together: remove one "
+            "of the two"
         )
     found = {kind: k for k, kind in enumerate(kinds[: max(0, first)])}
     if missing := {*kinds} - found.keys():
