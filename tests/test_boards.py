@@ -458,7 +458,7 @@ def test_a_floor_without_the_span_is_the_longest_of_the_other_limits(
     assert (row["floor"], row["bound"]) == (whole["floor"], f"{whole['bound']}, span unknown")
     typed = ["--board", "h100", "--phase", "training", "--d", "61", "--l", "67"]
     text = CliRunner().invoke(app, ["table", "she", *typed, "--columns", "mixer,floor"]).output
-    said = "phase training: at least, the longest of the other limits, as its span is not known: a"
+    said = "phase training: at least the longest of the other limits, as its span is not known: a"
     assert said in " ".join(text.split()) and len(found) == 1
     text = CliRunner().invoke(app, ["explain", "she", *typed]).output
     assert "The span is not known: a search is too large" in text

@@ -66,9 +66,9 @@ def _memory(case: Case) -> Exact:
 
 
 def _limited() -> Iterator[Figure]:
-    """Yield the quantities that can have a limit, as figures. A number of entries is limited in
-    bytes under its own name: by its figure `..._bytes` if there is one, else as activations. The
-    figures `..._bytes` themselves have no limit under their own names."""
+    """Yield the quantities that can have a limit, as figures: numbers of entries in bytes (`state`
+    by the figure `state_bytes`, which has no limit under that name; `peak`, without such a figure,
+    by the type of activations), others as they are. The last `weights` replaces that of NUMBERS."""
     for name, figure in NUMBERS.items():
         if figure.unit == "elements" and f"{name}_bytes" in NUMBERS:
             yield replace(NUMBERS[f"{name}_bytes"], name=name)
@@ -76,8 +76,8 @@ def _limited() -> Iterator[Figure]:
             yield replace(figure, value=_in_bytes(figure), unit="bytes")
         elif not name.endswith("_bytes"):
             yield figure
-    held, state = NUMBERS["parameters"], NUMBERS["state_bytes"]
-    yield replace(held, name="weights", meaning="all parameters", value=_weights, unit="bytes")
+    every, state = NUMBERS["parameters"], NUMBERS["state_bytes"]
+    yield replace(every, name="weights", meaning="all parameters", value=_weights, unit="bytes")
     yield replace(state, name="memory", meaning="weights and state together", value=_memory)
 
 

@@ -106,7 +106,7 @@ def crossover(
         raise UsageError(f"--over {over}: expected the letters of two sizes, such as l,d")
 
     def at(letter: str | None, **values: Any) -> Crossover:
-        """The crossover over the size `letter`, None for the usual one, at the other sizes."""
+        """The crossover over the size `letter` (None: t in inference, else l), at `values`."""
         return asked(
             *compared,
             by=by,

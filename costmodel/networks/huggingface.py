@@ -257,9 +257,9 @@ BITS = {8: "int8", 4: "int4"}
 
 
 def unnamed(c: Configuration) -> str:
-    """The sentence that a file's weights are quantised, with the `--weight-dtype` to try first:
-    int4 or int8 if `quantization_config` says 4 bits (also by "load_in_4bit", or a 4 in the name
-    of the method) or 8, else fp8; "" for a file without such an object."""
+    """The sentence for quantised weights whose type the user did not name, with the
+    `--weight-dtype` to try first: int4 if `quantization_config` says 4 bits (also by "load_in_4bit"
+    or a 4 in the method's name), int8 if 8 bits, else fp8. "" for a file without this object."""
     if not (method := quantised(c)):
         return ""
     given = _quantisation(c)

@@ -122,8 +122,8 @@ def placed(place: At) -> Step:
 
 
 def times(factor: float, body: Step) -> Step:
-    """The compiled product of a value with a constant `factor`, which costs nothing: a function of
-    a point."""
+    """The compiled product of the value of `body` with a constant, a function of a point and an
+    instance. The product is free: depth and steps stay, and the instance tallies no operation."""
 
     def step(point: Point, instance: Instance) -> Scalar:
         value, depth, steps, token, given, empty = body(point, instance)

@@ -323,22 +323,22 @@ def _nearest(made: Span, readers: Span) -> Integers | None:
 
 
 def _furthest(reads: Sequence[int]) -> int:
-    """The largest distance of two connected rows, in hops; 0 if no row reads another. `reads`: for
-    each row, the bit set of the rows that it reads. Each round adds to each row's set the rows
-    within one hop more, until no set grows."""
-    around, moved = [1 << row for row in range(len(reads))], [True] * len(reads)
-    read = [_rows(rows & ~own, len(reads)) for rows, own in zip(reads, around, strict=True)]
+    """The largest distance in hops, along reads, from a row to a row that it reaches; 0 if no row
+    reads another, 2 for [0b001, 0b001, 0b010]. `reads`: for each row, the bit set of the rows that
+    it reads. Each round adds to each row's set the rows one hop further, until no set grows."""
+    reached, grew = [1 << row for row in range(len(reads))], [True] * len(reads)
+    read = [_rows(rows & ~own, len(reads)) for rows, own in zip(reads, reached, strict=True)]
     for hops in count():
         wider = []
-        for rows, others in zip(around, read, strict=True):
+        for rows, others in zip(reached, read, strict=True):
             for other in others:
-                if moved[other]:
-                    rows |= around[other]
+                if grew[other]:
+                    rows |= reached[other]
             wider.append(rows)
-        moved = [one != other for one, other in zip(around, wider, strict=True)]
-        if not any(moved):
+        grew = [one != other for one, other in zip(reached, wider, strict=True)]
+        if not any(grew):
             return hops
-        around = wider
+        reached = wider
     raise AssertionError
 
 

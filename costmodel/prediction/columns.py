@@ -447,12 +447,12 @@ def _of_floors(on: Board, cases: Sequence[Case]) -> set[str]:
 
 
 def _without_span(cases: Sequence[Case]) -> Iterator[str]:
-    """Yield a sentence for each case whose floor lacks the limit of the span, with the reason."""
+    """Yield a sentence with the reason for each case that has a floor, but no limit of the span."""
     for case in cases:
         with suppress(Unanswered):
             if "span" not in limits(case):
                 yield (
-                    f"floor of {case.mixer.name}, {case.form}, phase {case.phase}: at least, "
+                    f"floor of {case.mixer.name}, {case.form}, phase {case.phase}: at least "
                     f"the longest of the other limits, as its span is not known: "
                     f"{span_unknown(case)}"
                 )

@@ -91,7 +91,7 @@ def _may_lack_values(over: Sequence[Index], around: Constraints) -> bool:
 
 
 def present(node: Node, around: Constraints) -> Places:
-    """The places (disjoint conditions), among the points with the constraints `around`, at which an
+    """The places (disjoint conditions), among the points that satisfy `around`, at which an
     expression is not an empty sum.
 
     Raises:
@@ -105,14 +105,14 @@ def _always(node: Node, around: Constraints) -> Places:
 
 
 def both(node: Binary, around: Constraints) -> Places:
-    """The places (disjoint conditions), among the points with the constraints `around`, at which
+    """The places (disjoint conditions), among the points that satisfy `around`, at which
     no operand is an empty sum, so that the operation is executed."""
     left, right = (present(child, around) for child in node.children)
     return _joined(left, right, around)
 
 
 def _joined(left: Places, right: Places, around: Constraints) -> Places:
-    """The conditions under which both unions of conditions hold, among the points with `around`:
+    """The conditions under which both unions of conditions hold, at points that satisfy `around`:
     (i >= 2,) and (i >= 3, i <= 1) give (i >= 2 and i >= 3,)."""
     if left == EVERYWHERE or right == EVERYWHERE:
         return right if left == EVERYWHERE else left
@@ -121,7 +121,7 @@ def _joined(left: Places, right: Places, around: Constraints) -> Places:
 
 
 def _either(node: Binary, around: Constraints) -> Places:
-    """The places (disjoint conditions), among the points with the constraints `around`, at which a
+    """The places (disjoint conditions), among the points that satisfy `around`, at which a
     sum or difference is no empty sum: where at least one operand is no empty sum."""
     left, right = (present(child, around) for child in node.children)
     if EVERYWHERE in (left, right):
@@ -130,7 +130,7 @@ def _either(node: Binary, around: Constraints) -> Places:
 
 
 def _disjoint(places: Sequence[Constraints], around: Constraints) -> Places:
-    """The union of several conditions as disjoint conditions, among the points with `around`."""
+    """The union of several conditions as disjoint conditions, at points that satisfy `around`."""
     kept: list[Constraints] = []
     for place in places:
         kept += [part - around for part in outside(place | around, [k | around for k in kept])]
@@ -142,7 +142,7 @@ def _inside(node: Neg | FreeScale, around: Constraints) -> Places:
 
 
 def with_terms(node: Reduce, around: Constraints) -> Places:
-    """The places (disjoint conditions), among the points with the constraints `around`, at which a
+    """The places (disjoint conditions), among the points that satisfy `around`, at which a
     reduction has a term: `EVERYWHERE` if at all of them, () if at none."""
     found: list[Constraints] = []
     for part in node.parts:
@@ -166,8 +166,8 @@ def _covered(around: Constraints, found: Sequence[Constraints]) -> bool:
 
 
 def _reduce(node: Reduce, around: Constraints) -> Places:
-    """The places (disjoint conditions), among the points with the constraints `around`, at which a
-    sum has a term; Unsupported for a maximum that may have no term."""
+    """The places (disjoint conditions), among the points that satisfy `around`, at which a sum has
+    a term; Unsupported for a maximum that is not proven to have a term at each of these points."""
     found = with_terms(node, around)
     if node.kind != "sum" and found != EVERYWHERE:
         names = ", ".join(index.name for index in node.over)

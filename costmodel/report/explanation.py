@@ -272,18 +272,18 @@ class Explanation:
         except Unsupported as error:
             yield Paragraph((f"{question.title}: not derived: {error}.",))
 
-    def _listing(self, said: Listing, phase: str) -> Table:
-        """The table `said` of a question as one of the document, with the phase in its title."""
+    def _listing(self, listing: Listing, phase: str) -> Table:
+        """The table of the document for a question's listing, with the phase in its title."""
         title = PHASE_TITLES[phase]
         columns = tuple(
-            Column(name, header, numeric=number) for name, header, number in said.columns
+            Column(name, header, numeric=number) for name, header, number in listing.columns
         )
-        rows = tuple(tuple(cell for word in row for cell in self._cells(word)) for row in said.rows)
+        rows = tuple(tuple(x for word in row for x in self._cells(word)) for row in listing.rows)
         return Table(
-            f"{said.title}, {title[:1].lower()}{title[1:]}",
+            f"{listing.title}, {title[:1].lower()}{title[1:]}",
             columns,
             rows,
-            tuple(Note((note,)) for note in said.notes),
+            tuple(Note((note,)) for note in listing.notes),
         )
 
     def _shown_equation(self, said: Written) -> Shown:

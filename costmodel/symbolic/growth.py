@@ -42,11 +42,11 @@ class Growth:
 
     @staticmethod
     def of(*factors: tuple[str, Number]) -> Growth:
-        """A growth, the product of `factors` (name of a size or a logarithm, power); equal factors
-        are joined, powers of 0 dropped.
+        """The growth that is the product of `factors` (name, power), of which a name is a size or a
+        `Log`. Powers of the same name are added; powers of 0 are dropped.
 
-        >>> str(Growth.of(("l", 2), ("d", 1), ("w", -1)))
-        'd*l**2/w'
+        >>> str(Growth.of(("l", 3), (Log(Growth.of(("d", 1))), 1), ("w", -1), ("l", -1)))
+        'l**2*log(d)/w'
         """
         found: dict[str, Number] = {}
         for name, power in factors:

@@ -408,11 +408,11 @@ class DisturbanceLog:
     """
 
     def __init__(self, watch: Watch, slow_clock: float) -> None:
-        """Begin an empty log. A block counts as heated if its clock is below `slow_clock` times the
-        median clock so far."""
+        """Begin an empty log of blocks of calls. A block counts as heated if a counter says so, or
+        if its clock is below `slow_clock` times the median of `clocks`, its own among them."""
         self.watch = watch
         self.slow_clock = slow_clock
-        self.clocks: list[float] = []
+        self.clocks: list[float] = []  # MHz; not of blocks that a counter shows held down
         self.kept: list[BlockObservation] = []
         self.left_out: list[str] = []
         """The reason for each block that was left out."""

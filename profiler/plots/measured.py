@@ -50,8 +50,8 @@ class PlotSelection:
     """Mixers, or MIXER:IMPLEMENTATION."""
 
     def kept(self, records: Sequence[Measurement]) -> list[Measurement]:
-        """The records to draw: those with one of the chosen phases, dtypes and names. Raises
-        MeasureError: none is left, or an unknown dtype."""
+        """The records, failures too, of a chosen phase, a chosen dtype and a chosen name. Raises
+        MeasureError: no record is left, or an unknown dtype; ValueError: an unknown phase."""
         phases, dtypes = self._phases, self._dtypes
         found = [
             record

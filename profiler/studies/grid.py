@@ -155,8 +155,8 @@ class GridStudy:
         """Make the page of the study from the records of its mixers in the file `source`.
 
         Raises:
-            StudyError: records were measured in different manners, none is a measurement, one has
-                no l or d, or they are of several kinds of device.
+            StudyError: the records were measured with different options, all are failures, one has
+                no l or no d, or they are of several kinds of device (cpu, cuda).
         """
         own = self.own(records)
         if len(several := manners(own)) > 1:

@@ -89,8 +89,8 @@ class Measuring:
 
 
 def printable(found: Measurement | Failure) -> Measurement | Failure:
-    """The outcome as it is, or a failure in its place if its record cannot be written as a line of
-    JSON."""
+    """The outcome unchanged; but for a measurement that no line of JSON can hold, as one with an
+    infinite number, the failure of kind `FAULT` (an error of measuring) that says why."""
     try:
         if isinstance(found, Measurement):
             line_of(found)

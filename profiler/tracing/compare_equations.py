@@ -514,8 +514,8 @@ def with_gradient_rewrites(
 
 
 def forward_rewrite_sets(form: Form) -> Iterator[tuple[str, ...]]:
-    """Yield every compatible set of the rewrites of a forward pass that change an equation of a
-    form, small sets first: at most one `scale=`, and one rewrite of the start of a recurrence."""
+    """Yield, small sets first, every set of rewrites that may each change an equation of `form` in
+    a forward pass: at most one `scale=...`, and at most one of "zero-state" and "unread-rows"."""
     changing = effective(form)
     names = [name for name in REWRITES if name in changing]
     for number in range(len(names) + 1):

@@ -303,8 +303,8 @@ def formula_of_poly(poly: Poly) -> Formula:
 
 
 def syntax_tree(poly: Poly) -> Tree:
-    """The polynomial as a syntax tree of numbers, names, operations and calls, for a formula of
-    `let`."""
+    """The polynomial as the syntax tree of a formula, as `--let NAME=FORMULA` has them: a sum that
+    begins with 0. 3*l**2 + 1 gives the tree of 0 + 3*l**2 + 1."""
     total: Tree = Number(Fraction(0))
     for monomial, number in poly.terms.items():
         term: Tree = Number(Fraction(number))

@@ -172,8 +172,8 @@ def _side(channel: Index) -> Index:
 
 
 def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Add to `parts`, which collects equations, those of the array `swapped`: entries p and p + m/2
-    of m channels, (u, v) in x, become (-v, u)."""
+    """Add to `parts`, which collects equations, those of the array `swapped`: where `x` has (u, v)
+    at channels p and p + m/2 of m, `swapped` has (-v, u)."""
     half, first = length_of("rotary", pair), channel.lower[0] - 1 + pair
     u, v = first, first + half
     parts.add(moved(swapped, channel, u), -moved(x, channel, v))
@@ -181,9 +181,9 @@ def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> 
 
 
 def _interleaved(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Add to `parts`, which collects equations, those of the array `swapped`: channels 2p-1 and 2p,
-    (u, v) in x, become (-v, u). `pairs` is a view of the row with an axis of pairs p and one of the
-    two sides, `turned` has (-v, u) for each pair, and `swapped` is its view as a row."""
+    """Add to `parts`, which collects equations, those of the array `swapped`: where `x` has (u, v)
+    at channels 2p-1 and 2p, `swapped` has (-v, u). `pairs` is a view of `x` with an axis of pairs p
+    and one of two sides, `turned` has (-v, u) for each pair, and `swapped` is a row of `turned`."""
     side, two = _side(channel), ONE * 2
     flat = Flat(pair.as_poly(), side.as_poly(), two)
     axes = [

@@ -157,8 +157,8 @@ class Counts(Symbolic):
         return self.total
 
     def _repr_latex_(self) -> str:
-        """LaTeX for notebooks: a line for each class, for each class of `once` (work on parameters
-        alone), and the total."""
+        """LaTeX for notebooks: a line for each class of operations, for each class of `once` (work
+        on parameters alone), and the total of all these lines."""
         import sympy
 
         lines = [(name, exact.expr) for name, exact in self.classes.items()]

@@ -232,8 +232,8 @@ def _candidates_shown(crossovers: Sequence[Crossover]) -> list[str]:
 
 
 def _both_sides(one: Crossover) -> Table:
-    """The table of the values of the candidates shown at the last size before and the first size
-    after each break-even, and of which has the least."""
+    """The table with a row for each size beside a break-even (the border of two ranges): the values
+    of the candidates in `_candidates_shown`, and the names of the candidates with the least."""
     columns = (
         Column(one.over, letter(one.over), names=True),
         *(Column(name, name) for name in _candidates_shown([one])),

@@ -266,8 +266,8 @@ def heading_of(net: Network) -> str:
 
 
 def networks(found: Mapping[str, Choices]) -> Document:
-    """The document of all named networks: a table, CSV and JSON of their kinds, mixers, sizes and
-    sources. `found`: name -> the choices that the network is built from."""
+    """The document of all named networks: a table, CSV and JSON of their kinds, mixers, sources and
+    sizes (numbers, or formulas as in f = 4*d). `found`: name of a network -> its choices."""
     columns = tuple(
         Column(name, name, numeric=False, wide=name != "name", names=name == "name")
         for name in ("name", "title", "kind", "mixers", "sizes", "source")

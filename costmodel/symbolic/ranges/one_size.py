@@ -75,9 +75,9 @@ def _next(p: Coefficients) -> Coefficients:
 
 
 def turns(p: Coefficients, below: Coefficients, first: int, last: int) -> list[int]:
-    """Numbers of first..last, both ends among them, such that between two consecutive ones the
-    quotient p/below is monotone. p and below are coefficients, constant term first; `below` is
-    positive."""
+    """Whole numbers from first to last, both among them, such that between two consecutive ones the
+    quotient p/below is monotone: [0, 3, 10] for x**2 - 6*x over 1 at 0..10. p, below: coefficients,
+    constant term first; the value of `below` is positive at first..last."""
     # p/below grows from x to x + 1 where p(x + 1)*below(x) - p(x)*below(x + 1) is positive
     one, two = product(_next(p), below), product(p, _next(below))
     rise = [x - y for x, y in zip(one, two, strict=True)]
