@@ -86,6 +86,8 @@ SAID = {
     "study extractors --seconds inf": "--seconds inf: expected a number of 0.01 or more",
     "profile me --sead 3": "profile has no option --sead: did you mean --seed?",
     "sweep me --counts-only": "sweep has no option --counts-only, which profile and reconcile have",
+    "explain me --rounds 3": "explain has no option --rounds, which sweep, compare and study have",
+    "model gpt-2 --energy": "model has no option --energy, which profile, reconcile and 3 others",
     "profile me --xyzzy": "profile has no option --xyzzy: costmodel profile --help lists them",
     "profile me --no-energy=3": "--no-energy is a switch and takes no value: leave out =3",
     "profile me -o": "-o needs a value after it",

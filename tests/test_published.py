@@ -496,7 +496,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "text for an object": ({"sizes": "l = 3"}, "'sizes' must be an object, got 'l = 3'"),
     "number for a text": (
         {"formula": 3},
-        "'formula' must be a string, got 3: write formula = \"3\"",
+        "'formula' must be a string, got 3, a number: write \"3\"",
     ),
     "unknown kind": ({"kind": "guess"}, "kind 'guess': expected one of formula"),
     "missing key": ({"formula": ""}, "a claim of kind formula needs formula"),

@@ -142,7 +142,7 @@ def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in stated.items():
         wanted, words = TYPES.get(key, (str, "a string"))
         if not isinstance(value, wanted):
-            written = f': write {key} = "{value}"' if type(value) in (int, float) else ""
+            written = f', a number: write "{value}"' if type(value) in (int, float) else ""
             raise ValueError(f"'{key}' must be {words}, got {value!r}{written}")
         if wanted is list and not all(isinstance(item, str) for item in value):
             raise ValueError(f"'{key}' must be a list of strings, got {value!r}")

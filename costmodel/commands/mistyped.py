@@ -56,7 +56,7 @@ def missing(error: Any, typed: Sequence[str]) -> str:
 
 
 FEW = 2
-"""The most commands that are named as having an option."""
+"""The commands that are named as having an option, where more than one more command has it."""
 
 
 def options_of(command: Any) -> list[str]:
@@ -66,9 +66,9 @@ def options_of(command: Any) -> list[str]:
 
 
 def no_option(error: Any, typed: Sequence[str]) -> str:
-    """The sentence `profile has no option --sead: did you mean --seed?`; if one or two other
-    commands have exactly this option, it names them instead; for a size that the command takes in
-    braces only (`memory --L 2`, the width `--h` of a head), it shows the braces."""
+    """The sentence `profile has no option --sead: did you mean --seed?`; if other commands have
+    exactly this option, it names the first of them instead; for a size that the command takes in
+    braces only (`memory --L 2`), it names the braces."""
     command = command_of(error)
     own = options_of(error.ctx.command)
     likely = close(error.option_name, own)  # the option of this command with the most similar name
@@ -83,8 +83,10 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
         network = typed[1].partition("{")[0] if not typed[1].startswith("-") else "decoder"
         size = f"{letter}={value_of([error.option_name], typed) or 2}"
         return f"{said}: sizes of a network stand in braces, such as '{network}{{{size}}}'"
-    if 0 < len(others) <= FEW:
-        return f"{said}, which {' and '.join(others)} {'has' if len(others) == 1 else 'have'}"
+    if others:
+        named = others if len(others) <= FEW + 1 else [*others[:FEW], f"{len(others) - FEW} others"]
+        listed = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+        return f"{said}, which {listed} {'have' if named[1:] else 'has'}"
     return f"{said}: did you mean {likely}?" if likely else f"{said}: {helping(command)} lists them"
 
 

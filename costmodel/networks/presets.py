@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from functools import cache
-from os.path import isdir
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,11 @@ def preset(name: str) -> Choices:
         raise ModelError(
             f"'{name}' is a directory: give the name of a network (`costmodel model --list` shows "
             "them all) or a file, config.json"
+        )
+    if isfile(name):
+        raise ModelError(
+            f"'{name}' is a file, and the name of a network is expected here: "
+            f"`costmodel model --hf {name}` reads the file"
         )
     near = difflib.get_close_matches(name, names(), 1)
     hint = f"; did you mean '{near[0]}'? `" if near else ": `"

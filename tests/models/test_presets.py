@@ -4,6 +4,7 @@ mistake?"""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from costmodel.errors import ModelError
 from costmodel.networks import huggingface
 from costmodel.networks.blocks import Description
 from costmodel.networks.choices import VALUES, Choices
-from costmodel.networks.presets import load
+from costmodel.networks.presets import load, preset
 
 NAMES = networks.names()
 
@@ -260,3 +261,10 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(ModelError, match="not a readable configuration"):
         huggingface.read(path)
+
+
+def test_a_file_in_place_of_a_name_is_told_the_option_that_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "gpt2"}')
+    with pytest.raises(ModelError, match=f"`costmodel model --hf {re.escape(str(file))}` reads"):
+        preset(str(file))
