@@ -542,6 +542,13 @@ def wrong_pairs(m: Mixer, f: Form) -> Node:
     return rotary(of(m, f, "x"), over=b, pairs=p, cos=table[i, b], sin=table[i, b])
 
 
+def later_channels(m: Mixer, f: Form) -> Node:
+    x, i = m.arrays["x"], f.indices["i"]
+    d, table = x.shape[1], m.buffer("cos", *x.shape)
+    e, p = f.index("e", 2, d), f.index("p", 1, (d - 1) / 2)
+    return rotary(x[i, e], over=e, pairs=p, cos=table[i, e], sin=table[i, e])
+
+
 MISTAKES: Mapping[str, tuple[Write, str]] = {
     "an operand without the axis": (
         lambda m, f: layer_norm(of(m, f, "gain"), over=f.indices["i"]),
@@ -603,6 +610,11 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
         wrong_pairs,
         "rotary turns the d channels of b in pairs, but p does not run over 1..d/2: declare p "
         "with this range",
+    ),
+    "channels that begin later": (
+        later_channels,
+        "rotary turns channels from 1 on, and e begins at 2: begin e at 1, and define an array of "
+        "the channels to turn first",
     ),
     "an unknown layout": (
         turned("quarters"),

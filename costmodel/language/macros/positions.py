@@ -126,7 +126,7 @@ def rotary(
 
     Args:
         x: an entry of a row at channel `over`.
-        over: the index of the channels, an even number of them.
+        over: the index of the channels 1..m, an even number of them.
         pairs: an index over 1..m/2 that the left side does not have.
         cos: the entry of a table at channel `over`, equal for both channels of a pair; sin
             likewise.
@@ -136,13 +136,18 @@ def rotary(
     Source: Su et al. 2021, arXiv 2104.09864, eq. (34).
 
     Raises:
-        EquationError: an operand is an expression or lacks an axis for the channels alone, `pairs`
-            does not run over half of them, or the layout is unknown.
+        EquationError: an operand is an expression or lacks an axis for the channels alone, `over`
+            does not begin at 1, `pairs` does not run over half of them, or the layout is unknown.
     """
     if layout not in LAYOUTS:
         raise EquationError(f"rotary has no layout '{layout}': expected {' or '.join(LAYOUTS)}")
     row, cosine, sine = (checked_axis_entry("rotary", operand, over) for operand in (x, cos, sin))
     channels, half = length_of("rotary", over), length_of("rotary", pairs)
+    if over.lower != (ONE,):
+        raise EquationError(
+            f"rotary turns channels from 1 on, and {over.name} begins at {over.lower[0]}: begin "
+            f"{over.name} at 1, and define an array of the channels to turn first"
+        )
     if pairs.lower != (ONE,) or half * 2 != channels:
         raise EquationError(
             f"rotary turns the {channels} channels of {over.name} in pairs, but {pairs.name} does "
@@ -160,8 +165,8 @@ def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
     channel, pair = composite.over
     checked_row_index(equation, composite, channel)
     parts = Parts(equation, pair, _side(channel))
-    first, half = channel.lower[0], length_of("rotary", pair)  # first channel, number of pairs
-    swapped = parts.array("swapped", [*parts.places(channel), (channel - first + 1, half * 2)])
+    half = length_of("rotary", pair)  # the number of pairs
+    swapped = parts.array("swapped", [*parts.places(channel), (channel.as_poly(), half * 2)])
     LAYOUTS[operands.layout](parts, operands.x, swapped, channel, pair)
     return parts.finish(operands.x * operands.cos + swapped * operands.sin)
 
