@@ -43,8 +43,8 @@ def hidden(f: Form, x: Array) -> Array:
 
 
 def dense(f: Form, x: Array, k: Index) -> Array:
-    """Define and return the dense scores Z (n, l, l), which row i alone gives: relu(x W_F), then a
-    map (h, l) for each head; `k` is the index of the rows attended to."""
+    """Define and return the dense scores Z (n, l, l) of head j, row i and row `k` attended to, a
+    function of row i of x alone: H = relu(x W_F) (n, l, h), times a matrix W (h, l) per head."""
     H = hidden(f, x)
     n, l, h = H.shape
     W, Z = f.mixer.parameter("W", n, h, l), f.array("Z", n, l, l)

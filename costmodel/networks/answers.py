@@ -685,8 +685,8 @@ class NetworkAnswers(Answers):
 
 
 def _steps_of(blocks: Iterable[Block]) -> Iterator[Step | Repeat]:
-    """Yield the steps of pieces of a path; up to `FEW` equal pieces are written out, more are one
-    `Repeat`."""
+    """Yield the steps of blocks of a path; a block that is passed up to `FEW` times is written out
+    as often, another is one `Repeat`."""
     for block in blocks:
         here, times = (*block.steps, *_steps_of(block.inner)), block.times.constant()
         if isinstance(times, int) and times <= FEW:

@@ -96,12 +96,12 @@ def deepest(depths: Iterable[Level]) -> Depth:
 
 
 def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
-    """The depths of the next row, for arrays that depend on the row `before`: the largest depth of
-    an array of `before` plus the depth added on the way (`steps`)."""
+    """The depths of a loop's next row, for arrays that read a row with the depths `before`: the
+    largest of the depths of arrays read there, each plus the depth added on the way (`steps`)."""
     found = {
         array: deepest(
-            going_further(level, rate)
-            for origin, rate in sources
+            going_further(level, added)
+            for origin, added in sources
             for level in before.get(origin, ())
         )
         for array, sources in steps.items()

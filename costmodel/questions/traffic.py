@@ -95,9 +95,9 @@ class Elements(Symbolic):
 
     def in_bytes(self, types: Dtypes, sizes: Mapping[str, Poly]) -> Exact:
         """The bytes of b sequences, a formula. A row of the cache takes whole blocks of a quantised
-        type, and an entry its share: 136/100 B in a row of 100 of q8_0. `sizes`: letter -> value,
-        for widths of rows alone. Weights are counted as if rows filled blocks. Unanswered: a
-        quantised row whose width is a sum of letters."""
+        type, and an entry its share: 136/100 B in a row of 100 of q8_0 (4 blocks of 34 B). `sizes`:
+        letter -> value, used in widths of rows only. Weights are counted as if rows filled blocks.
+        Raises Unanswered for a quantised row whose width is a sum of letters."""
         found = Exact()
         for kind, number in self.kinds.items():
             if kind != "cache":
@@ -354,8 +354,8 @@ def _naming(ref: Ref) -> Ref:
 
 def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
     """Yield the (position, extent) of each axis of a reference; in place of a gathered axis, those
-    of each axis of the index array, then the place within the gathered block and the block's rows:
-    of v[g[i], j] the positions i, 1 and j."""
+    of each axis of the index array, then the place, from 1, in the block of rows that an index
+    names, and the block's rows: of v[g[i], j], g (m), v (r, d) the pairs (i, m), (1, 1), (j, d)."""
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
         if isinstance(position, Gather):
             yield from _places(position.at)

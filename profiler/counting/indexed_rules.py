@@ -89,7 +89,7 @@ def index_add(call: Call) -> Operations:
 def embedding_backward(call: Call) -> Operations:
     """The operations of an embedding's gradient: every entry of the result's gradient is added to
     the row that an index names; rows of `padding_idx` are left out. CountError for
-    scale_grad_by_freq, and for indices without values with a `padding_idx`."""
+    scale_grad_by_freq, and with a `padding_idx` for indices on the meta device."""
     if call.arguments["scale_grad_by_freq"]:
         raise CountError(
             f"{call.name}: no counting rule for scale_grad_by_freq=True, only for False"

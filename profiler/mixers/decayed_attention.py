@@ -461,9 +461,9 @@ class ChunksByChannel(ByChannel):
         return (keys * B).mT @ values
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The read (b, n, 1, V) of one token: its query reads the rows of its chunk so far, plus S,
-        the decayed sum of k^T v, at the end of the chunk before; the last token of a chunk updates
-        S."""
+        """The read (b, n, 1, V) of one token: its query, times the decay B since its chunk's start,
+        reads the chunk's rows (each key over its own B) so far, plus S, the decayed sum of k^T v at
+        the end of the chunk before; a chunk's last token updates S."""
         assert isinstance(state, ChunkState)
         held = state.held("S")
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None

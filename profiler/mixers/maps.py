@@ -133,8 +133,8 @@ class Attending(Gated):
     """
 
     def __init__(self, *, d: int, l: int, f: int, K: int) -> None:
-        """Declare the weights of gMLP with f channels inside, and of an attention head of width
-        K."""
+        """Declare the weights of gMLP with f channels in each half, and of an attention head of
+        width K, whose result W_T and b_T map to the f channels of the gate."""
         super().__init__(d=d, l=l, f=f)
         require_sizes(K=K)
         self.K = K

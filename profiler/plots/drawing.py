@@ -169,7 +169,7 @@ def grid(picture: Picture, width: float | None) -> tuple[int, int, float, float]
 
 def drawn(picture: Picture, draw: Draw, width: float | None = None) -> Figure:
     """Draw a figure and return it: its panels in a grid, each by the function `draw`, and below
-    them its legend and notes, for which the figure grows. `width` is in inches, as for `write`;
+    them its legend and notes, for which the figure grows. `width`: inches; None chooses it;
     `look` gives each name one colour and marker in all panels."""
     from matplotlib.figure import Figure
 

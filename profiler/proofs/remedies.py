@@ -162,9 +162,9 @@ class _Calls:
 
     def __init__(self, mixer: Mixer, implementation: Implementation, phase: str) -> None:
         """Call the module in the phase at all small sizes, and count what it dispatches; raises
-        whatever the module raises. `known`: whether every operation has a counting rule.
-        `_found`, per call: (sizes; operation of torch -> class -> number, without operations on
-        constants of the sizes; `classes_of` the call)."""
+        whatever the module raises. `_found`, per call: (sizes, t of a step; operation of torch ->
+        class -> number, without operations on constants of the sizes; all operations and those on
+        constants, by class). `_counts(rewrites, dispatched operations)`: what equations count."""
         self._form = mixer.forms[implementation.form] if phase == "training" else None
         self.known, self.same_keys = True, dict[str, Sequence[int]]()
         self._found: list[

@@ -115,8 +115,8 @@ def count(
             held = NEEDS_VALUES
 
     def first(work: PreparedCall) -> None:
-        """Put the tensors at the peak into `listed`, and the processor time of listing them by the
-        first call into `took`; make no call if the meta device gave the list and every count."""
+        """Put the tensors at the peak into `listed`, and the seconds of the first call, by which
+        `counts` chooses the meta device, into `took`: 0 if `held`, and no call if `counted_all`."""
         note("counting what is held")
         if held is not None:
             listed.append(held)
@@ -473,8 +473,8 @@ def peak_of_call(work: PreparedCall, device: str) -> Measured:
 
 
 def peak_of_listed(measured: Mapping[str, Measured], work: PreparedCall, device: str) -> Measured:
-    """The call's peak memory: on a CPU that of the run that listed the tensors, or why there was no
-    such run (`NEEDS_VALUES`); on a GPU, or if listing failed, that of `peak_of_call`."""
+    """The call's peak memory in bytes: `NEEDS_VALUES` if the list was refused for it; that of
+    `peak_of_call` on a GPU or without a list; else that of the run that listed the tensors."""
     listed = measured["tensors_at_peak"]
     if listed == NEEDS_VALUES:
         return listed

@@ -141,9 +141,9 @@ def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> 
 
 
 def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
-    """The ratio of the mean gross energies, second over first; its interval goes from the lower end
-    of the second over the upper end of the first to the upper over the lower. A gain error of the
-    sensor cancels."""
+    """The ratio of the mean energies (idle power included), second over first; its interval goes
+    from the lower end of the second over the upper end of the first to the upper over the lower, of
+    the ends of all readings. A gain error of the sensor cancels."""
     name = "energy"
     sides = [readings_of(side, name) for side in (first, second)]
     if not all(sides):

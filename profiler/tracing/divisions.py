@@ -149,7 +149,7 @@ def proven_zero(region: Constraints, zero: Poly) -> bool:
 
 
 def floors_in(polys: Iterable[Poly]) -> list[Fn]:
-    """The floors (terms floor(a/b)) in polynomials, each once; floors inside a floor before it."""
+    """The floors floor(a/b) in polynomials and their functions, each once, inner floors first."""
     found: dict[Fn, None] = {}
     for poly in polys:
         for atom in sorted(poly.atoms):

@@ -177,8 +177,8 @@ class Figures:
         return (number.substitute(use.parameter_sizes) * times).at(self.sizes)
 
     def kind(self, use: Use) -> str:
-        """The name of the term (`EMBEDDING`, `HEAD`, `MIXERS`, `FEED_FORWARD`) to which a part's
-        weights belong; `REST` for a part without matrices."""
+        """The term, in formulas for MFU, of a part's weights: `EMBEDDING` for tables, `HEAD` (a
+        tied one too), `MIXERS`; of other parts `FEED_FORWARD` if with matrices, else `REST`."""
         if use.table:
             return EMBEDDING
         if use.label == "head":
