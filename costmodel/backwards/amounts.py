@@ -63,8 +63,8 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
 
 def _unit_refused(lead: str, unit: str, units: Mapping[str, int], said: str) -> str:
     """The sentence, after `lead`, that refuses the amount `said`: '40' has no unit, '40GB' is bytes
-    where a number is expected, '40GiG' has a unit that is none of `units`; the last names the
-    nearest known unit, else all."""
+    where a number is expected, '40GBs' and '40GiG' have a unit that is none of `units` (unit ->
+    factor). Of these two, 'GBs' is told the similar unit GB, 'GiG' all units."""
     if not unit:
         return f"{lead}; '{shortened(said)}' has no unit"
     if unit in BYTES:

@@ -239,11 +239,15 @@ def _with_fewer_conditions(domain: Constraints, terms: list[Term]) -> list[Term]
 def _latest_of(
     equation: Equation, read: Read, term: Term, length: frozenset[str]
 ) -> Iterator[Term]:
-    """Yield the maximum of one term (token, conditions; in the indices of a reference) over the
-    reduction indices around the reference, as terms in the free indices of the equation. The
-    conditions of a result say where the reduction has a summand that reads such an entry, unless
-    every point is proven to have one. `length`: the letters of the sizes in the length of the
-    sequence."""
+    """Yield the latest token that a reference reads while the reduction indices around it run, as
+    terms (token, conditions) in the free indices of the equation: (i, none) for x[j] in the sum
+    over j <= i; several terms if the maximum has cases. The conditions of a result say where the
+    reduction has a summand that reads such an entry, unless every point is proven to have one.
+
+    `length`: the letters of the sizes in the length of the sequence. Bounds at the length are left
+    out where an index has others and none is proven the tightest: i for j <= min(i, l).
+    Unsupported: whether the token rises with an index is unknown.
+    """
     around = equation.domain | read.constraints
     found = [(term.token, around | term.where)]
     for index in reversed(read.over):

@@ -47,7 +47,9 @@ def mixer_required(question: Q) -> Q:
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
-        """Check that `mixer` is a mixer, and ask the question."""
+        """The question's answer about `mixer`. WrongKind for no mixer, and for a network as one
+        mixer (`checked`, without equations); a refusal about a mixer of a user's own file (`home`)
+        is raised again with advice for authors at the end of its message."""
         if not isinstance(mixer, Mixer):
             raise WrongKind(f"expected a mixer, such as cm.mixer('she'), got {described(mixer)}")
         if mixer.checked and not any(form.equations for form in mixer.forms.values()):

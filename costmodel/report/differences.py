@@ -259,10 +259,13 @@ class Differences:
             yield Paragraph((self._totals_sentence(table, phase),))
 
     def _shares(self, side: Explanation, phase: str) -> Shares:
-        """The operations of one mixer in a phase, by equation.
+        """The operations of one mixer (`side`) in a phase, by equation; counted here, so that a
+        mixer that cannot be counted is refused before its table begins.
 
         Raises:
-            Unanswered, Unsupported: they cannot be counted; the message is the reason.
+            Unanswered: a form without one-token inference, or, of numbers, a token beyond the
+                rows of the weights.
+            Unsupported: an equation whose operations are not derived.
         """
         shares = Shares(side.case(phase))
         about = shares.case.about

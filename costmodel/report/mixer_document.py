@@ -297,9 +297,10 @@ def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
 
 
 def notes(block: Block, request: Request) -> Iterator[Note]:
-    """Yield the notes below the table of a phase, each only if a column or a row needs it: on its
-    figures, rounding, numbers found by search, forms that hold less, a new token beyond the length,
-    division by tokens, element types, a board, gradients and masked pairs."""
+    """Yield the notes below the table of a phase: on its figures, rounding, numbers found by
+    search, forms that hold less, a new token beyond the length, division by tokens, element types,
+    a board, gradients (also of a backward pass alone), and `dense` in inference. A note with
+    columns (`Note.of`) is printed only if the table has one of them."""
     shown = block.columns
     yield from _of_figures(block, "steps")
     ratios = [name for name in shown if name in COLUMNS and COLUMNS[name].kind == "ratio"]
@@ -317,7 +318,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         for name in dict.fromkeys(figure.within or figure.name for figure in figures):
             if FIGURES[name].by_form:
                 yield from _less_in_other_forms(FIGURES[name], block.rows, request.given)
-    without_length = _without_length(request, [block.phase])
+    without_length = _without_length(request, [block.phase])  # no row depends on l
     if not without_length and any(_after_the_last(row) for row in block.rows):
         t, l = doc.letter("t"), doc.letter("l")
         beyond = ": the new token lies beyond the length "

@@ -27,8 +27,10 @@ MAKE = f"{make_call.__module__}:{make_call.__name__}"
 def hardware_counts(
     request: Request, note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
-    """Count the executed operations and moved bytes of a request's call by the hardware's counters,
-    or return why they are unknown. `note` receives the name of each step."""
+    """Count the instructions and the bytes of DRAM of one call of the request's phase (a training
+    step, say), which runs again in processes under ncu, on NVIDIA GPUs alone. Unavailable, with the
+    reason, without `counters` in the request, or where none can be read. `note` receives a line
+    before each slow step, such as "reading hardware counters"."""
     if not request.counters:
         return not_asked()
     call = {"make": MAKE, "of": request_json(request)}
