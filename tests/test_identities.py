@@ -93,7 +93,7 @@ def test_a_piecewise_answer_is_compared_case_by_case() -> None:
 def test_sizes_that_do_not_fit_are_passed_over() -> None:
     found = compare_formula(parse("l"), answer("2*l"), lambda sizes: sizes["l"] > 4)
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 5}
-    with pytest.raises(Unanswered, match="none of the 5,000 smallest combinations"):
+    with pytest.raises(Unanswered, match="none of the 5,000 smallest values"):
         compare_formula(parse("l"), answer("2*l"), lambda sizes: False)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import wraps
+from functools import cache, wraps
 from statistics import NormalDist
 from typing import Any, TypeVar, cast
 
@@ -48,22 +48,28 @@ RMS_EPS = Fraction(1, 10**6)
 Make = TypeVar("Make", bound=Callable[..., Mixer])
 
 
+@cache
+def _part(
+    make: Callable[..., Mixer], given: tuple[object, ...], named: tuple[tuple[str, object], ...]
+) -> Mixer:
+    """The part that `make` makes of arguments, once for each set of them."""
+    return make(*given, **dict(named))
+
+
 def noting(make: Make) -> Make:
     """Decorate a function that makes a part: the part is made once for each set of arguments, and
     the arguments (defaults included) are noted in its attribute `made_with`, from which its PyTorch
     module is built. `layer_norm()` and `layer_norm(bias=True)` are one part."""
-    known, parts = inspect.signature(make), dict[tuple[object, ...], Mixer]()
+    known = inspect.signature(make)
 
     @wraps(make)
     def made(*given: Any, **named: Any) -> Mixer:
         """The part that `make` makes of the arguments; `made_with` has all of them, by name."""
         bound = known.bind(*given, **named)
         bound.apply_defaults()
-        key = tuple(bound.arguments.values())
-        if key not in parts:
-            parts[key] = make(*given, **named)
-            parts[key].made_with = bound.arguments
-        return parts[key]
+        found = _part(make, bound.args, tuple(bound.kwargs.items()))
+        found.made_with = bound.arguments
+        return found
 
     return cast(Make, made)
 

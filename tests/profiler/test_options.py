@@ -223,7 +223,7 @@ def test_a_missing_or_misshapen_second_sequence_is_refused() -> None:
             module(x, torch.zeros(shape, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"z is torch\.float32 and the parameters are"):
         module(x, torch.zeros(2, 4, 16))
-    with pytest.raises(ValueError, match=r"is made of z \(batch, e, d\): give it"):
+    with pytest.raises(ValueError, match=r"is made of z \(batch, e, d\): pass z"):
         module.initial_state(2)
     with pytest.raises(ValueError, match=r"a second sequence z: call forward\(x, z\)"):
         module.mix(x)

@@ -228,7 +228,7 @@ def test_a_record_without_a_list_says_so() -> None:
     told = {"tensors_at_peak": reading("tensors_at_peak", 2112, "B", classes={"values": 2112})}
     (made,) = ladders_of(structs.replace(ATTENTION, readings={**ATTENTION.readings, **told}))
     assert made.memory["peak"].unexplained is None
-    assert "an earlier version made it" in made.memory["peak"].reason
+    assert "no list of tensors in this old record" in made.memory["peak"].reason
 
 
 def test_what_means_nothing_is_not_comparable_in_every_format() -> None:
