@@ -22,7 +22,12 @@ from costmodel.mixers.load import mixer as load_mixer
 from costmodel.networks import huggingface
 from costmodel.networks.answers import whole
 from costmodel.networks.assembly import matches, module_name
-from costmodel.networks.blocks import Description as Description, Use as Use, crosses
+from costmodel.networks.blocks import (
+    Description as Description,
+    Use as Use,
+    crosses,
+    gives_way,
+)
 from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.experts import entries_read
 from costmodel.networks.from_choices import description as description, refuse_inputs
@@ -265,7 +270,7 @@ def exchanged(
     mixer, blocks = load_mixer(new), described.decoder.blocks
     # a mixer that reads an encoder's output gives way to another one that does, and to no other
     named = [s.part for block in blocks for s in block.sublayers if s.part.mixer.base == old]
-    gone = [part for part in named if crosses(part.mixer) == crosses(mixer)]
+    gone = [part for part in named if gives_way(part, old, mixer)]
     refuse_inputs(described.name, mixer, cross=crosses(mixer) == bool(gone or not named))
     having = [
         k + 1

@@ -336,10 +336,6 @@ class Description:
             ModelError: a layer that is not there, one without such a mixer, or layers that share
                 their weights."""
         *others, last = self.stacks
-
-        def gives_way(part: Use) -> bool:
-            return part.mixer.base == old and crosses(part.mixer) == crosses(new.mixer)
-
         if last.sets is not None or any(block.weights for block in last.blocks):
             raise ModelError(
                 f"--replace {old}: the layers share weights, so that no single layer can have "
@@ -351,13 +347,14 @@ class Description:
                 raise ModelError(f"--layers {layer}: the network has layers 1 to {number}")
             block = blocks[layer - 1]
             there = ", ".join(s.part.mixer.base for s in block.sublayers)
-            if not any(gives_way(s.part) for s in block.sublayers):
+            if not any(gives_way(s.part, old, new.mixer) for s in block.sublayers):
                 second = " that reads a second sequence" if crosses(new.mixer) else ""
                 raise ModelError(
                     f"--replace {old}: layer {layer} has no mixer {old}{second}, but {there}"
                 )
             sublayers = tuple(
-                replace(s, part=new) if gives_way(s.part) else s for s in block.sublayers
+                replace(s, part=new) if gives_way(s.part, old, new.mixer) else s
+                for s in block.sublayers
             )
             blocks[layer - 1] = Block(new.label, sublayers)
         stack = replace(last, blocks=in_turn(blocks))
@@ -465,6 +462,12 @@ class Description:
 def crosses(mixer: Mixer) -> bool:
     """Whether a mixer reads a second sequence, such as an encoder's output."""
     return any(array.role == "context" for array in mixer.arrays.values())
+
+
+def gives_way(part: Use, old: str, new: Mixer) -> bool:
+    """Whether the mixer `new` may take the place of a part: the part's mixer is called `old`, and
+    both mixers read a second sequence, or neither does."""
+    return part.mixer.base == old and crosses(part.mixer) == crosses(new)
 
 
 def of_first_row(use: Use) -> bool:

@@ -14,7 +14,7 @@ from math import ceil, prod
 
 from costmodel.errors import SizeError, Unanswered
 from costmodel.networks.assembly import beyond_table
-from costmodel.networks.blocks import Use
+from costmodel.networks.blocks import Use, crosses
 from costmodel.networks.experts import active
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting, own_state, part_answers
@@ -131,8 +131,7 @@ class Holding:
     def crosses(self) -> bool:
         """Whether a part has cross-attention: it reads rows that are given (`context`), such as
         those of an image or of an encoder."""
-        mixers = (use.mixer for use in self.network.uses)
-        return any(a.role == "context" for mixer in mixers for a in mixer.arrays.values())
+        return any(crosses(use.mixer) for use in self.network.uses)
 
     @cached_property
     def parts(self) -> tuple[Held, ...]:
