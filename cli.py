@@ -789,14 +789,12 @@ def answering(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @functools.cache
-def command_line(named: str) -> typer.core.TyperGroup:
-    """The parser of the command `named` alone, if this file defines it: the parser of all takes a
-    twentieth of the time of a table of all mixers. For any other word, the parser of all
-    commands."""
-    parsed = app if named in DERIVING else complete()
-    if named in DERIVING:
-        parsed = copy.copy(app)
-        parsed.registered_commands = [c for c in app.registered_commands if name_of(c) == named]
+def command_line(only: str = "") -> typer.core.TyperGroup:
+    """The parser of all commands, or, as that takes a twentieth of the time of a table of all
+    mixers, of the one command `only` of this file."""
+    parsed = copy.copy(app) if only else complete()
+    if only:
+        parsed.registered_commands = [c for c in app.registered_commands if name_of(c) == only]
     found = typer.main.get_command(parsed)
     assert isinstance(found, typer.core.TyperGroup)
     for command in found.commands.values():
@@ -888,7 +886,7 @@ def carried_out(typed: Sequence[str]) -> int:
     named = _named(typed)
     try:
         with packages_loaded(named):
-            command = command_line(named)
+            command = command_line(named if named in DERIVING else "")
             no_empty_word(typed)
             with command.make_context("costmodel", list(typed)) as context:
                 context.meta["typed"] = tuple(typed)
@@ -921,7 +919,7 @@ def carried_out(typed: Sequence[str]) -> int:
 
         if is_of_the_line(error):
             if line := getattr(error, "ctx", None):  # the sentence may name another command
-                line.find_root().command = command_line("")
+                line.find_root().command = command_line()
             return complain(sentence(error, typed))
         said = raised_in_users_file(error)
         if not said:

@@ -84,9 +84,11 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
         size = f"{letter}={value_of([error.option_name], typed) or 2}"
         return f"{said}: sizes of a network stand in braces, such as '{network}{{{size}}}'"
     if others:
-        named = others if len(others) <= FEW + 1 else [*others[:FEW], f"{len(others) - FEW} others"]
-        listed = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
-        return f"{said}, which {listed} {'have' if named[1:] else 'has'}"
+        *named, last = others
+        if len(others) > FEW + 1:
+            named, last = others[:FEW], f"{len(others) - FEW} others"
+        listed = f"{', '.join(named)} and {last} have" if named else f"{last} has"
+        return f"{said}, which {listed}"
     return f"{said}: did you mean {likely}?" if likely else f"{said}: {helping(command)} lists them"
 
 
