@@ -137,7 +137,9 @@ def check(mixers: st.SearchStrategy[Mixer], sizes: st.SearchStrategy[dict[str, i
 def test_a_search_of_random_systems_equals_formulas_and_execution() -> None:
     """Without ranges of which gradients have depths of hundreds of cases."""
     sizes = st.builds(lambda at, l: {**at, "l": l}, systems.sizes(), st.integers(1, 5))
-    formulas = check(systems.mixers((*systems.FULL, "before", "lagged", "past", "from"), grown=True), sizes)
+    formulas = check(
+        systems.mixers((*systems.FULL, "before", "lagged", "past", "from"), grown=True), sizes
+    )
     assert len(formulas) >= 2 * examples(40) and formulas.count(True) >= len(formulas) / 2
 
 
