@@ -271,18 +271,21 @@ def budget(
     **asked: Any,
 ) -> Budget:
     """The largest value of one size, `largest`, such that this value and every smaller one stay
-    within limits; exact.
+    within limits; exact. `Budget.largest` is 0 if no value fits, None if every value fits.
 
     Args:
-        largest: the open size; t in inference and l elsewhere, if it is not given.
-        phase: if it is not given, inference for t, else the first phase with all quantities.
-        asked: limits by the name of a quantity, such as `state="40GB"`, `weights`, `memory` (both),
-            `total=1e12`, `traffic`, `activations` or `peak`; and sizes by letter, such as `d=4096`.
-            GB is 10**9 bytes, GiB 2**30.
+        mixer: a mixer, its name or NAME:FORM, or the name or `config.json` of a network.
+        largest: the open size; by default t (position of the new token) in inference, else l.
+        phase: by default inference for t, else the first phase in which all quantities exist.
+        dtype: the element type where no other is named; by default the network's own, else fp32.
+        weight_dtype, cache_dtype, state_dtype: of weights, of rows such as keys, of other state.
+        asked: limits by the name of a quantity: `state="40GB"`, `weights`, `memory` (the sum of
+            state and weights), `total=1e12`, `traffic`, `activations` or `peak`; and sizes by
+            letter, such as `d=4096`. GB is 10**9 bytes, GiB 2**30.
 
     Raises:
         SizeError: an unknown quantity, an amount without its unit, or sizes that do not fit.
-        Unanswered, Unsupported: a quantity has no formula here.
+        Unanswered, Unsupported: a quantity has no formula here. ValueError: an unknown type.
 
     >>> import costmodel as cm
     >>> found = cm.budget("self-attention", state="40GB", d=4096, n=32, b=64, dtype="bf16")

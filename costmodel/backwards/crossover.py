@@ -454,7 +454,7 @@ def crossover(
             exists in.
         form: the form of every mixer, or all for all forms of each.
         convention: as `cm.count` takes it; options of a backward pass are among the sizes.
-        dtype: element types, for figures in bytes.
+        dtype: for figures in bytes; this and the other types as for `budget`.
         sizes: by letter an integer, or the letter of a size that it equals; others have their
             defaults.
 

@@ -184,7 +184,7 @@ def match(
         vary: the size of `mixer` that is open, of a model also one that its configuration gives;
             `sizes` gives it for the other mixer.
         phase: if it is not given, inference for t, else the first phase that has the figure.
-        form: the form of `mixer`.
+        form: the form of `mixer`. `dtype` and the other types: as for `budget`.
 
     Raises:
         SizeError: an unknown figure, or sizes that do not fit.

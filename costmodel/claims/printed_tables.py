@@ -239,8 +239,9 @@ def _named(name: str, asked: Asked) -> str | None:
 
 
 def _with_sizes(name: str, asked: Asked) -> str | None:
-    """The mixer that a row such as `Mamba-2{n=8}` names: that of its name without the braces, with
-    the sizes of the braces."""
+    """The mixer that a row such as `Mamba-2{n=8}` names, mamba-2{n=8}: the mixer of the text before
+    the braces, with the sizes in the braces; sizes that `--mixers` gives this mixer stay, unless
+    the braces give other values. None for an unknown mixer or unreadable braces."""
     plain = _named(name.partition("{")[0], asked)
     if plain is None:
         return None

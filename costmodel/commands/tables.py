@@ -227,7 +227,7 @@ def table(
         phase: training, inference, both (the default), backward, training-step or all; or several.
         symbolic: formulas in the sizes that are not given.
         columns: names of columns, in this order; by default the usual ones.
-        dtype: the element type of all figures in bytes, and of entries by their role in the others.
+        dtype: for figures in bytes; this and the other types as for `budget`.
         board: a GPU of `tables/devices`, or a file BOARD.toml, for the columns floor, bound and
             predicted_time.
         impl: the module whose time is predicted, as in `costmodel table --impl`; after `import

@@ -670,10 +670,10 @@ class Mixer:
             )
 
     def extents(self, name: str, shape: Sequence[Any]) -> tuple[Poly, ...]:
-        """The extents of an array as polynomials: sizes, or integers of 1 or more.
+        """The extents of an array as polynomials: in sizes (d, 2*d), or integers of 1 or more.
 
         Raises:
-            WrongKind, EquationError: an extent is neither, or names a size that is not declared.
+            WrongKind: no polynomial (2.5, "d"). EquationError: 0, 1/2, an index, an unknown size.
         """
         found = []
         for part in shape:
@@ -973,8 +973,8 @@ class Mixer:
         return None
 
     def _within(self, place: Poly, extent: Poly) -> bool:
-        """Whether a place, c of (j - 1)*h + c, is proven to lie in 1..extent for all values of its
-        indices."""
+        """Whether `place`, the row within a block of `extent` rows that a position names (c of
+        block j in (j - 1)*h + c), is proven to lie in 1..extent for all values of its indices."""
         return all(
             implied_all(
                 frozenset().union(*(i.constraints for i in ranges)), (place - 1, extent - place)

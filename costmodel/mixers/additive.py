@@ -45,14 +45,14 @@ Score = Callable[..., Node]
 
 
 def _pair(f: Form, l: Poly) -> tuple[Index, Index]:
-    """The indices of query i and key k <= i."""
+    """The indices of query i and key k <= i, the same ones at each call in a form."""
     i = f.index("i", 1, l)
     return i, f.index("k", 1, i)
 
 
 def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
-    """Write the equations of Q = x W and K = x U (l, width) in the form, and return the score v^T
-    tanh(Q_i + K_k) of rows i and k, an expression."""
+    """Write the equations of Q = x W_a and K = x U_a (l, width) in the form, and return the score
+    v_a^T tanh(Q_i + K_k) of rows i and k (`_pair`), an expression in these indices."""
     (l, d), width = x.shape, v_a.shape[0]
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, width)
@@ -71,8 +71,8 @@ def dot(f: Form, x: Array) -> Node:
 
 
 def general(f: Form, x: Array, W_a: Array) -> Node:
-    """Write the equation of Q = x W (l, d) in the form, where W is (d, d), and return the score
-    Q_i^T x_k of rows i and k of x (l, d), an expression."""
+    """Write the equation of Q = x W_a (l, d) in the form, where W_a is (d, d), and return the score
+    Q_i^T x_k of rows i and k (`_pair`) of x (l, d), an expression in these indices."""
     l, d = x.shape
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, d)

@@ -255,9 +255,9 @@ class Repetition:
 
 
 def repetition(network: Assembly, layers: int) -> Repetition | None:
-    """The record of two small numbers of layers, `few` and `more`, and a factor `times`, from which
-    any count (operations, elements) at `layers` follows, since each further period of layers adds
-    the same: count(few) + times (count(more) - count(few)). None if `layers` is itself small."""
+    """Two small numbers of layers, `few` and `more`, and a factor `times`: any count (operations,
+    elements) at `layers` is count(few) + times * (count(more) - count(few)), since each further
+    period of layers adds the same. None unless `layers` is greater than `more`."""
     period = network.described.period
     few = layers % period + 2 * ENDS * period
     if layers <= few + period:

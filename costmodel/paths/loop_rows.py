@@ -1,9 +1,9 @@
 """The depth of every row of a loop, from its first row and a recurrence from row to row.
 
 A loop is a block of equations whose arrays are computed row by row, each row from the row before. A
-part is one of its equations with the constraints on its indices where a phase executes it. A depth,
-the length of the longest path of operations, is a maximum of levels: polynomials, each with
-conditions.
+part is one equation of a loop, with constraints (polynomials >= 0) on its indices under which a
+phase executes it. A depth, the length of the longest path of operations, is a maximum of levels:
+polynomials, each with conditions.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def at_rows(
 
 
 def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
-    """The instances of an equation at row 1; None if there are none. Unsupported for an equation of
-    another single row."""
+    """The instances of an equation at row 1; None if there are none. Unsupported for an equation
+    that defines one row alone which is not row 1, such as s[3] = x[3]."""
     row = block.row(part.equation)
     joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):

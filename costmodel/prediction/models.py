@@ -1,7 +1,7 @@
 """How long does a model take on a board to read prompts, and to decode a token? From its blocks.
 
 A block is a kind of layer. Its parts (a mixer, a norm, an FFN) run once in each layer of this kind;
-parts beside the layers, such as the map to the vocabulary, run once in a pass.
+parts outside of layers, such as the map to the vocabulary, run once in a pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATENCY = "latency"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a block (`block` is "" for parts beside the layers) in one stage: the calls of one
+    """A part of a block (`block` is "" for parts outside of layers) in one stage: the calls of one
     run, and the runs in all layers with the block. `floor`: the reason why the calls are floors;
     "" if they are predicted. `least`: the floor of one run in seconds; 0 if none is derived, if
     rows choose weights (`_least`), or if the calls are floors."""
@@ -80,7 +80,7 @@ class Predicted:
     new token at position `context`.
 
     Args:
-        held: the network with element types, and `context` as its length.
+        held: the network with element types; `held.length` is `context`.
     """
 
     held: Holding
@@ -116,8 +116,8 @@ class Predicted:
         ]
 
     def _places(self) -> Iterator[tuple[str, Use, Poly]]:
-        """Yield (block, part of the network, number of runs) for each place of a part, in the order
-        of a pass; the block is "" beside the layers."""
+        """Yield (block, part of the network, number of runs in a pass) for each place of a part,
+        equal layers once, in the order of first runs; block "" for parts outside of layers."""
         net = self.held.network
         layers = Poly.atom("L") if net.layers is None else Poly.of(net.layers)
         for stack in net.described.stacks:

@@ -397,8 +397,8 @@ def _in_blocks(system: System, rows: int) -> System:
     in_loops = {equation for loop in loops(system) for equation in loop}
 
     def widened(equation: Equation) -> Equation:
-        """The equation with the bounds of its indices that name a free index taken at an end of
-        that index's block; an equation of a loop is unchanged."""
+        """The equation with each bound that names a free index i taken at the first or last row of
+        i's block (`_to_ends_of_block`); an equation of a loop is unchanged."""
         if equation in in_loops:
             return equation
         free = {index.atom: index for index in equation.indices}

@@ -3,9 +3,9 @@
 Every entry that an equation defines is counted, so an equation should define only entries that the
 output needs, directly or through other entries. Three kinds of entries are accepted although the
 output does not need them: other entries in a row of a composite such as softmax, which yields whole
-rows; the work on weights alone that a longer sequence reads, such as a decay that the first row
-lacks; and in a causal form entries that a later token would read, such as the running sum at the
-end of the sequence.
+rows; the work on weights alone that a longer sequence reads, such as a decay from row to row, which
+one row alone does not read; and in a causal form entries that a later token would read, such as the
+running sum at the end of the sequence.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ Sizes = Mapping[str, int]
 
 
 def unread(form: Form, sizes: Sizes) -> list[Entry]:
-    """The entries that a form computes at some sizes and that neither its output nor a later token
-    needs, in the order of execution, as (array, positions counted from 1)."""
+    """The entries that a form computes at some sizes and that neither its output, nor a row with a
+    needed entry (`_of_a_row`), nor a longer sequence (`_held`) needs, in the order of execution, as
+    (array, positions counted from 1)."""
     run = execute(form, sizes)
     needed = _needed(run)
     without = (i for i in run.instances if id(i) not in needed)

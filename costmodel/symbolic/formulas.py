@@ -1,7 +1,7 @@
 """A formula as a tree: evaluated exactly at sizes, converted to polynomials.
 
-A tree has five kinds of nodes, which `language.formula_text` reads from text. `value` adds up every
-sum term by term; `poly` closes sums by Faulhaber's formulas.
+A tree has five kinds of nodes (`Tree`), which `language.formula_text` reads from text. `value` adds
+up every sum term by term; `poly` closes sums by Faulhaber's formulas; `exact` keeps conditions too.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Formula:
         are equal for all sizes; the converse fails with functions: floor(l/2) + ceil(l/2) = l.
 
         Raises:
-            NotPolynomial: as the function `poly`, for a divisor of several terms, for example; and
-                a number of more than `MOST_PRINTED` bits.
+            NotPolynomial: as the function `poly`, for a divisor of several terms (d/(l + 1), not
+                d/l), for example; and a number of more than `MOST_PRINTED` bits.
         """
         return _printable(poly(self.tree, {}))
 
@@ -54,8 +54,8 @@ class Formula:
         conditions hold) as a guarded polynomial.
 
         Raises:
-            NotPolynomial: a part that is no polynomial, or a `where` that is not a term of the
-                outermost sum.
+            NotPolynomial: as `poly`, for d/(l + 1) (not for d/l) or a number that is too large; and
+                for a `where` that is not a term of the outermost sum.
         """
         found = exact(self.tree)
         return Exact(tuple((guards, _printable(value)) for guards, value in found.pieces))
@@ -302,7 +302,7 @@ def exact(node: Tree) -> Exact:
     polynomial.
 
     Raises:
-        NotPolynomial: a part that is not a polynomial, or a `where` that is not a term of the sum.
+        NotPolynomial: as the function `poly`, or for a `where` that is not a term of the sum.
     """
     if isinstance(node, BinaryOperation) and node.op in ("+", "-"):
         left, right = exact(node.left), exact(node.right)

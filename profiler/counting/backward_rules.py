@@ -212,8 +212,8 @@ def resampled_backward(call: Call, axes: int, taps: int, centred: bool = True) -
 
 
 def padded_from(extent: int, left: int, right: int, *, reflected: bool) -> int:
-    """The number of entries of one axis that the axis, padded with its own entries, holds; a
-    negative number at an end crops, beyond the axis too.
+    """The number of distinct entries of an axis in the axis padded with copies: of its mirror image
+    (`reflected`) or of the entry at the end. A negative number crops, also the other end's copies.
 
     >>> padded_from(5, 2, 1, reflected=True), padded_from(5, -2, 3, reflected=True)
     (5, 4)

@@ -52,7 +52,7 @@ class Operations(Record, frozen=True):
             force_setattr(self, "other", named)
 
     def __add__(self, more: Operations) -> Operations:
-        """The sum of two numbers of operations, class by class."""
+        """The sum of two numbers of operations, class by class; `NOTHING` is the zero."""
         if more is NOTHING:
             return self
         names = self.other.keys() | more.other.keys()

@@ -1,4 +1,4 @@
-"""Operation of torch -> its counting rule, for all passes and all counters."""
+"""Operation of torch -> its counting rule, for forward and backward passes, run or traced."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RULES: Mapping[str, Rule] = {
 
 
 def nominal(name: str) -> str:
-    """The name of the kind of operation, if a call of it is counted by a definition although its
-    kernel may run another algorithm ("aten::topk" -> "sorts"); "" if it is counted as it is
-    executed ("aten::mm")."""
+    """The name of the kind of operation, if a call of it is counted by one documented algorithm
+    although its kernel may run another ("aten::topk" -> "sorts"); "" for all other operations
+    ("aten::mm")."""
     operation = name.removeprefix("aten::")
     if operation.startswith("_fft_"):
         return "Fourier transforms"

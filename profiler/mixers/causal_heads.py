@@ -46,8 +46,8 @@ class CausalHeads(Mixer):
         wide_values: int = 1,
     ) -> None:
         """Declare the weights of n heads for rows of width d: queries and keys have the width w =
-        `wide_scores` * h, values u = `wide_values` * h, with h = d/n. The option `output-bias` adds
-        b_out (d,) to the output."""
+        `wide_scores` * h, values u = `wide_values` * h, with h = d/n. The one option,
+        `output-bias`, adds b_out (d,) to the output."""
         super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n)
         self.scored, self.read = wide_scores * self.h, wide_values * self.h
@@ -161,20 +161,13 @@ class WideScores(QueriesAndKeys):
 
 
 class WideHeads(QueriesAndKeys):
-    """Queries, keys and values of width v*h."""
+    """Queries, keys and values of width v*h, h = d/n."""
 
     def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
-        """Declare the weights of n heads, whose queries, keys and values are v times as wide as
-        d/n."""
+        """Declare the weights of n heads, whose queries, keys and values have width v*h, h = d/n.
+        `l` is the default capacity of the state, `output-bias` the one option."""
         require_sizes(v=v)
-        super().__init__(
-            d=d,
-            l=l,
-            n=n,
-            options=options,
-            wide_scores=v,
-            wide_values=v,
-        )
+        super().__init__(d=d, l=l, n=n, options=options, wide_scores=v, wide_values=v)
 
 
 class OneMatrix(CausalHeads):

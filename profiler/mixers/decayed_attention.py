@@ -617,7 +617,8 @@ class GLA(ByChannel):
         options: Sequence[str] = (),
     ) -> None:
         """Declare GLA's weights: n heads of width h (default d/n), keys of width h/v, decays by a
-        map of rank r, chunks of C tokens (None: no chunks). ValueError unless v divides h."""
+        map of rank r, chunks of C tokens (None: no chunks); the one option, `core`, leaves out the
+        gate and the norm. ValueError unless v divides h."""
         require_sizes(r=r, v=v)
         self.r = r
         h = head_width(d, n) if h is None else h
@@ -670,7 +671,7 @@ class Lightning(ByHead):
         options: Sequence[str] = (),
     ) -> None:
         """Declare Lightning's weights: n heads of width h (default d/n), chunks of C tokens (None:
-        no chunks)."""
+        no chunks); the one option, `core`, leaves out the gate, the norm and silu."""
         h = head_width(d, n) if h is None else h
         super().__init__(d=d, l=l, n=n, K=h, V=h, gain=n * h, C=C, core="core" in options)
 

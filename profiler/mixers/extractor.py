@@ -64,8 +64,8 @@ def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
 def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
     """The causal convolution out[i] = sum over j <= i of u[j] w[i-j+1] of rows u (b, s, d) with a
     matrix per lag, w (l, d, d): out (b, s, d), by Fourier transforms over the sequence; per bin one
-    complex product (b, d) @ (d, d). Unsupported in half precision, in which torch lacks one of the
-    steps."""
+    complex product (b, d) @ (d, d). Unsupported in float16 and bfloat16: torch lacks the complex
+    product of the one and the transform of the other."""
     if u.dtype == torch.float16:
         raise Unsupported("torch has no complex matrix product in half precision (complex32)")
     length, size = int(u.shape[1]), _transform_length(u)

@@ -257,8 +257,8 @@ class FNetTransform(FNet):
 
     def mix(self, x: Tensor) -> Tensor:
         """The output y (b, s, d) of x (b, s, d), the real part of a Fourier transform along rows
-        and channels; Unsupported in half precision, in which torch has no transform of any
-        length."""
+        and channels; Unsupported in float16 and bfloat16, in which torch has no transform of
+        any length."""
         if x.dtype in (torch.float16, torch.bfloat16):
             raise Unsupported(f"torch.fft has no transform in {x.dtype} of any length")
         both: Tensor = torch.fft.fft2(torch.view_as_complex(F.pad(x.unsqueeze(-1), (0, 1))))

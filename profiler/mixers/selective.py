@@ -154,8 +154,8 @@ class Mamba(Selective):
         self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1, options: Collection[str] = ()
     ) -> None:
         """Declare the weights: E channels with N states each, a step size per channel by a map of
-        rank R, a convolution of k taps, and biases by `options`; without the convolution and the
-        gate W_Z in a class whose attribute `core` is True."""
+        rank R, a convolution of k taps, and biases by the options `BIASES`; without the convolution
+        and the gate W_Z in a class whose attribute `core` is True."""
         super().__init__(d=d, l=l)
         require_sizes(N=N, E=E, R=R, k=k)
         self.N, self.E, self.k, self.options = N, E, k, options
@@ -358,7 +358,7 @@ class Mamba2(Selective):
         options: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Declare the weights: n heads of P channels with N states each, in G groups, and k taps;
-        with the option `no-norm` without gain, and with options about biases. ValueError unless
+        with the option `no-norm` without gain, and with the options `BIASES`. ValueError unless
         G divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, N=N, G=G, k=k)
@@ -534,7 +534,7 @@ class Mamba2Chunked(Mamba2):
         options: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Declare the weights: n heads of P channels with N states each, in G groups; k taps of the
-        convolutions; chunks of C rows; with the option `no-norm` without gain."""
+        convolutions; chunks of C rows; with the option `no-norm` without gain; and `BIASES`."""
         super().__init__(d=d, l=l, n=n, P=P, N=N, G=G, k=k, options=options)
         require_sizes(C=C)
         self.C = C

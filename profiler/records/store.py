@@ -70,8 +70,9 @@ def append(path: str | os.PathLike[str], record: Measurement) -> None:
 
 
 def write_line(handle: int, data: bytes, path: str | os.PathLike[str]) -> None:
-    """Add one line to a file, open and locked as `handle`, and wait until it is on disk. A
-    truncated last line is ended first. StoreError, which names `path`, if the disk is full."""
+    """Add one line to a file, open and locked as `handle`, and wait until it is on disk. A last
+    line without newline is ended first, a truncated record with the mark `CUT`. StoreError, which
+    names `path`, if the disk takes a part of the line; OSError if it takes none."""
     data = ending(unended(handle)) + data + b"\n"
     written = os.write(handle, data)
     os.fsync(handle)

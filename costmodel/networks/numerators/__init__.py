@@ -49,9 +49,9 @@ class Numerator:
     def why(self, term: str, more: bool, close: bool, of_term: Iterable[Part]) -> str:
         """The reason why a formula's number for `term` differs from the exact count. `more`: the
         formula counts more, not less; `close`: by so little that biases, and m additions counted
-        for a sum of m products, explain the difference; `of_term`: the parts with such weights."""
+        for a sum of m products, explain it; `of_term`: the parts whose weights are of the term."""
         if more and any(part.use.fixed == "all" for part in of_term):
-            return "three passes for layers that run without gradients, in one"
+            return "three passes for layers that run one, without gradients"
         if more and close and term in (MIXERS, FEED_FORWARD, HEAD):
             return "biases as products, and m additions for a sum of m products, which takes m-1"
         if not more and term in self.leaves:

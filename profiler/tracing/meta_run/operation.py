@@ -79,7 +79,7 @@ class KnownCall:
 
 @dataclass(frozen=True)
 class CountedOperation:
-    """Totals over all calls of one operation in one phase; `known`: it has a counting rule."""
+    """Totals of `Cost` over the calls of one operation in a phase; `known`: a rule counts it."""
 
     calls: int = 0
     operations: Operations = NOTHING
@@ -92,7 +92,7 @@ class CountedOperation:
 def summed_by_operation(
     calls: Iterable[tuple[str, str, int, Cost]],
 ) -> dict[tuple[str, str], CountedOperation]:
-    """Add up calls: (phase, name) -> totals over its calls, from tuples of phase, name, number of
+    """(phase, name of an operation) -> totals over its calls, from tuples of phase, name, number of
     calls and cost per call. The name of an operation without a counting rule ends in `: reason`."""
     found: dict[tuple[str, str], CountedOperation] = {}
     for phase, name, times, cost in calls:
