@@ -105,16 +105,16 @@ _Class = TypeVar("_Class", bound=type[ScoredAttention])
 
 
 def going(pairs: PairOrder) -> Callable[[_Class], _Class]:
-    """Return a decorator that registers a class as an implementation of its mixer which goes
-    through the pairs of queries and keys in the order `pairs` (all at once, or row by row)."""
+    """Return a decorator that registers a class as an implementation of the mixer in its `MIXER`,
+    with the order `pairs` of the pairs of queries and keys (all at once, or row by row)."""
 
-    def register(mixer: _Class) -> _Class:
+    def register(cls: _Class) -> _Class:
         """Set the class's order of pairs, and register the class."""
-        mixer.pairs = pairs
-        kernels = dict.fromkeys((*mixer.KERNELS, "Z", "y"), "contraction") | {"A": "softmax"}
+        cls.pairs = pairs
+        kernels = dict.fromkeys((*cls.KERNELS, "Z", "y"), "contraction") | {"A": "softmax"}
         return implementation(
-            mixer.MIXER, pairs.name, rewrites=pairs.rewrites, kernels=kernels, step_kernels=kernels
-        )(mixer)
+            cls.MIXER, pairs.name, rewrites=pairs.rewrites, kernels=kernels, step_kernels=kernels
+        )(cls)
 
     return register
 

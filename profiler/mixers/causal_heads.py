@@ -211,21 +211,21 @@ _Class = TypeVar("_Class", bound=type[CausalHeads])
 
 
 def attends(attention: Attention) -> Callable[[_Class], _Class]:
-    """Return a decorator that registers a class as an implementation of its mixer by this
-    `attention` (from all scores, or PyTorch's fused call), with and without the option
+    """Return a decorator that registers a class as an implementation of the mixer in its `MIXER` by
+    this `attention` (from all scores, or PyTorch's fused call), with and without the option
     `output-bias`."""
 
-    def register(mixer: _Class) -> _Class:
+    def register(cls: _Class) -> _Class:
         """Set the class's attention, and register the class."""
-        mixer.attention = attention
+        cls.attention = attention
         return implementation(
-            mixer.MIXER,
+            cls.MIXER,
             attention.name,
             rewrites=attention.rewrites,
-            kernels=mixer.kernels(),
-            step_kernels=mixer.kernels(),
+            kernels=cls.kernels(),
+            step_kernels=cls.kernels(),
             options=("output-bias",),
-        )(mixer)
+        )(cls)
 
     return register
 

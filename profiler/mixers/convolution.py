@@ -121,20 +121,20 @@ _Heads = TypeVar("_Heads", bound="type[ByChannel]")
 
 
 def computed_by(algorithm: ConvolutionAlgorithm) -> Callable[[_Class], _Class]:
-    """Return a decorator that registers a class as an implementation of its mixer which computes
-    the convolution of whole sequences by this algorithm."""
+    """Return a decorator that registers a class as an implementation of the mixer in its `MIXER`,
+    with this algorithm of the convolution of whole sequences."""
 
-    def register(mixer: _Class) -> _Class:
+    def register(cls: _Class) -> _Class:
         """Set the class's algorithm, and register the class."""
-        mixer.algorithm = algorithm
+        cls.algorithm = algorithm
         return implementation(
-            mixer.MIXER,
+            cls.MIXER,
             algorithm.name,
             form="direct",
             rewrites=algorithm.rewrites,
             kernels={"y": algorithm.kernel},
             step_kernels={"y": "contraction"},
-        )(mixer)
+        )(cls)
 
     return register
 

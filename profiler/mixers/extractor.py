@@ -232,21 +232,21 @@ _Class = TypeVar("_Class", bound=type[Extractor])
 
 
 def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
-    """Return a decorator that registers a class as an implementation of its mixer which computes
-    the convolution of whole sequences by this algorithm; a step sums over lags directly."""
+    """Return a decorator that registers a class as an implementation of the mixer in its `MIXER`,
+    with this algorithm of the convolution of whole sequences; a step sums over lags directly."""
 
-    def register(mixer: _Class) -> _Class:
+    def register(cls: _Class) -> _Class:
         """Set the class's algorithm, and register the class with its kernel classes."""
-        mixer.algorithm = algorithm
+        cls.algorithm = algorithm
         return implementation(
-            mixer.MIXER,
+            cls.MIXER,
             algorithm.name,
             form=algorithm.form,
             rewrites=algorithm.rewrites,
-            kernels=_kernels(mixer, algorithm.kernel) | _transform_kernels(mixer, algorithm),
+            kernels=_kernels(cls, algorithm.kernel) | _transform_kernels(cls, algorithm),
             step_form="direct",
-            step_kernels=_kernels(mixer, mixer.STEP_KERNEL),
-        )(mixer)
+            step_kernels=_kernels(cls, cls.STEP_KERNEL),
+        )(cls)
 
     return register
 

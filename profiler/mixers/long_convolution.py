@@ -99,27 +99,27 @@ _Class = TypeVar("_Class", bound=type[LongConvolved])
 
 
 def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
-    """Return a decorator that registers a class as an implementation of its mixer which computes
-    the convolution of whole sequences by this algorithm; a step sums over distances directly."""
+    """Return a decorator that registers a class as an implementation of the mixer in its `MIXER`,
+    with this algorithm of the convolution of whole sequences; a step sums over distances."""
 
-    def register(mixer: _Class) -> _Class:
+    def register(cls: _Class) -> _Class:
         """Set the class's algorithm, register the class with the kernel class of each array, and
         return it."""
-        mixer.algorithm = algorithm
-        kernels = mixer.KERNELS | {"S": algorithm.kernel}
+        cls.algorithm = algorithm
+        kernels = cls.KERNELS | {"S": algorithm.kernel}
         if algorithm.product is not None:
-            transformed = dict.fromkeys((f"{mixer.HELD}_f", "w_f"), "fft")
+            transformed = dict.fromkeys((f"{cls.HELD}_f", "w_f"), "fft")
             kernels |= {**transformed, "e_f": algorithm.product}
         dense = ("dense",) if "convolution" in kernels.values() else ()
         return implementation(
-            mixer.MIXER,
+            cls.MIXER,
             algorithm.name,
             form=algorithm.form,
-            rewrites=mixer.REWRITES or dense,
+            rewrites=cls.REWRITES or dense,
             kernels=kernels,
             step_form="direct",
-            step_kernels=mixer.KERNELS | mixer.STEP | {"S": "reduction"},
-        )(mixer)
+            step_kernels=cls.KERNELS | cls.STEP | {"S": "reduction"},
+        )(cls)
 
     return register
 

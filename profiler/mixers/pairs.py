@@ -140,21 +140,21 @@ _Class = TypeVar("_Class", bound=type[Restricted])
 
 
 def laid_out(layout: ScoreLayout) -> Callable[[_Class], _Class]:
-    """Return a decorator that registers a class as an implementation of its mixer with this
-    `layout` of scores: all pairs, or a band of w scores per row."""
+    """Return a decorator that registers a class as an implementation of the mixer in its `MIXER`,
+    with this `layout` of scores: all pairs, or a band of w scores per row."""
 
-    def register(mixer: _Class) -> _Class:
+    def register(cls: _Class) -> _Class:
         """Set the class's layout, and register the class."""
-        mixer.layout = layout
+        cls.layout = layout
         return implementation(
-            mixer.MIXER,
+            cls.MIXER,
             layout.name,
             form=layout.form,
             rewrites=EXPLICIT.rewrites,
             kernels=PROJECTIONS | EXPLICIT.kernels,
             step_form="direct",
             step_kernels=PROJECTIONS | EXPLICIT.kernels,
-        )(mixer)
+        )(cls)
 
     return register
 

@@ -88,13 +88,13 @@ _Class = TypeVar("_Class", bound=type[Simple])
 
 
 def multiplied(order: ProductOrder) -> Callable[[_Class], _Class]:
-    """Return a decorator that registers a class as an implementation of its mixer which computes Q
-    K^T V in this `order`: Q (K^T V) or (Q K^T) V."""
+    """Return a decorator that registers a class as an implementation of the mixer in its `MIXER`,
+    with this `order` of Q K^T V: Q (K^T V) or (Q K^T) V."""
 
-    def register(mixer: _Class) -> _Class:
-        mixer.order = order
-        kernels = mixer.kernels() | {order.between: "contraction"}
-        return implementation(mixer.MIXER, form=order.form, kernels=kernels)(mixer)
+    def register(cls: _Class) -> _Class:
+        cls.order = order
+        kernels = cls.kernels() | {order.between: "contraction"}
+        return implementation(cls.MIXER, form=order.form, kernels=kernels)(cls)
 
     return register
 

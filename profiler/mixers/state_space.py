@@ -176,20 +176,19 @@ class Carried(Diagonal):
 _Class = TypeVar("_Class", bound=type[Carried])
 
 
-def carried(mixer: _Class) -> _Class:
-    """Register the decorated class as an implementation of its mixer by the recurrence, and return
-    it: in the kernel classes of its mixer, the arrays of the kernel K are replaced by those of the
-    state."""
-    dense = ("dense",) if "convolution" in mixer.KERNELS.values() else ()
-    kernels = {k: v for k, v in mixer.KERNELS.items() if k not in KERNEL} | CARRIED
+def carried(cls: _Class) -> _Class:
+    """Register and return the decorated class: an implementation of the mixer in its `MIXER` by the
+    recurrence, with the kernel classes of the state (`CARRIED`) in place of the kernel K's."""
+    dense = ("dense",) if "convolution" in cls.KERNELS.values() else ()
+    kernels = {k: v for k, v in cls.KERNELS.items() if k not in KERNEL} | CARRIED
     return implementation(
-        mixer.MIXER,
+        cls.MIXER,
         "recurrent",
         form="recurrent",
-        rewrites=mixer.REWRITES or dense,
+        rewrites=cls.REWRITES or dense,
         kernels=kernels,
-        step_kernels=kernels | mixer.STEP,
-    )(mixer)
+        step_kernels=kernels | cls.STEP,
+    )(cls)
 
 
 class S4D(Diagonal):

@@ -452,19 +452,19 @@ _Class = TypeVar("_Class", bound=type[Summing])
 
 def summing(sums: RunningSums) -> Callable[[_Class], _Class]:
     """Return a decorator that sets the algorithm `sums` of a class, and registers the class as an
-    implementation of its mixer."""
+    implementation of the mixer that its `MIXER` names."""
 
-    def register(mixer: _Class) -> _Class:
+    def register(cls: _Class) -> _Class:
         """Set the class's sums, and register the class with its kernel classes."""
-        mixer.sums = sums
-        kernels = mixer.kernels() | sums.kernels
+        cls.sums = sums
+        kernels = cls.kernels() | sums.kernels
         return implementation(
-            mixer.MIXER,
+            cls.MIXER,
             sums.name,
             form=sums.form,
             rewrites=sums.rewrites,
             kernels=kernels,
-            step_kernels=mixer.kernels() | sums.step_kernels,
-        )(mixer)
+            step_kernels=cls.kernels() | sums.step_kernels,
+        )(cls)
 
     return register
