@@ -1,9 +1,9 @@
 """The derived answer for a quantity that a claim names, under one interpretation of the claim: a
 convention, phase and form, and what is counted.
 
-For a mixer the quantities are figures of the registry of questions, for a network sums over parts.
-An answer is an exact formula in the sizes (`Answer`), or a figure that is searched at given sizes
-because no formula is derived (`AtSizes`).
+A mixer's quantities are the figures (numbers, such as "mul") of the registry of questions, those of
+a network sums over parts. An `Answer` is an exact formula in the sizes; its subclass `AtSizes` is a
+figure without a formula, which is searched at given sizes.
 """
 
 from __future__ import annotations
@@ -221,15 +221,15 @@ def further_options(name: str) -> Mapping[str, Mixer]:
 
 
 @cache
-@limited(None)
+@limited(None)  # without a limit of effort
 def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> Answer:
-    """The derived answer for a figure of a mixer, a formula in sizes for b sequences, under one
-    interpretation of a claim. If only a search at given sizes can answer, the answer is one that
-    searches when sizes are given.
+    """The derived answer for a figure of a mixer under one interpretation of a claim, for b
+    sequences, in inference for the t-th token (`position` replaces t by l or l + 1): a formula in
+    the sizes, or an `AtSizes` if a search alone can answer.
 
     Raises:
-        ValueError: an unknown mixer, phase, form, convention or quantity.
-        Unanswered: the question has no answer for this mixer; the message is the reason.
+        ValueError: an unknown mixer, phase, form, convention or quantity; a missing phase.
+        Unanswered, Unsupported: no answer for this mixer, or none derived; the message says why.
     """
     asked, found = quantity(quantity_name), mixer_of(mixer, interpretation.option)
     if interpretation.form and interpretation.form not in found.forms:
@@ -330,7 +330,7 @@ Changed = tuple[str, str, frozenset[tuple[str, int]]]
 
 
 @cache
-@limited(None)
+@limited(None)  # without a limit of effort
 def _network(changed: Changed) -> Network:
     """The network of (name, mixer for all layers or "", sizes that replace the network's own).
 
@@ -373,7 +373,7 @@ def parts_of(subjects: Iterable[tuple[str, str]], given: Mapping[str, int]) -> s
 
 
 @cache
-@limited(None)
+@limited(None)  # without a limit of effort
 def derive_network(
     model: str,
     mixer: str,

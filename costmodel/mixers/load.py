@@ -223,7 +223,7 @@ def user_module(path: Path) -> ModuleType:
 
     Raises:
         UnknownMixer: the file is missing, its import fails (the message has cause and line), or a
-            neighbour's name is taken by a neighbour of another user's file.
+            neighbour's name is that of a module imported from beside another file of the user.
     """
     if not isfile(path):
         what = f"'{path}' is a folder" if isdir(path) else f"no file '{path}'"
@@ -248,8 +248,8 @@ def user_module(path: Path) -> ModuleType:
 
 
 def _refuse_others_neighbours(path: Path) -> None:
-    """Raise UnknownMixer if another `.py` file in the folder of a user's file has the name of a
-    module that was imported from another user's folder: Python keeps one module of a name."""
+    """Raise UnknownMixer if a module or package beside a user's file, which was just imported, has
+    the name of one imported from another such file's folder: the file may have got that one."""
     folder, modules = path.resolve().parent, dict(sys.modules)
     of_users = (module for name, module in modules.items() if name.startswith(USER))
     folders = {Path(str(module.__file__)).resolve().parent for module in of_users} - {folder}

@@ -24,8 +24,8 @@ k (1 + (alpha - 1) k_a). Then
 
 o is normalised to mean 0 and variance 1 in each head, times a gain, plus a bias; v times the sum of
 r k r_k is added, g multiplies, and W_out follows. This is the first layer, which gives its v to all
-others; with `later`, v is v + sigmoid(map of low rank) (v_first - v). `chunked` computes kappa^T S
-of C rows from the S before them by forward substitution, as chunked delta rules do.
+others; with the option `later`, v is v + sigmoid(map of low rank) (v_first - v). `chunked` computes
+kappa^T S of C rows from the S before them by forward substitution, as chunked delta rules do.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ all of their models the decay and the rates have one rank."""
 
 
 def _declare(m: Mixer, *, later: bool) -> None:
-    """Declare RWKV-7's parameters but W_out, and the input v_first, which a `later` layer reads."""
+    """Declare RWKV-7's parameters but W_out (the core has it too); with `later` input v_first."""
     l, d, n, h = m.sizes("l d n h")  # tokens, channels, heads, channels a head
     if later:
         m.input("v_first", l, n * h)

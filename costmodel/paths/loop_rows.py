@@ -129,7 +129,7 @@ def rows_written(
 ) -> Constraints:
     """The rows of a loop that one equation writes, as constraints on the variable named `row`: at
     least 2 and at most l for y[i] with i in 2..l. With `kept`, the entries on these axes too, if
-    they do not lie at a stride."""
+    they do not lie at a stride (every second entry)."""
     here = {row: block.row(part.equation)}
     for k, position in enumerate(part.equation.positions):
         if axis_atom(k) in kept:
@@ -396,8 +396,8 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
 def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     """A depth that an array of a loop (with `number` rows) gets from operands outside, at rows from
     2 on, with the first and last row at which it holds; None if the level depends on the row
-    before. Unsupported if its rows lie at a stride, or which bound of the rows is the tightest
-    depends on the sizes."""
+    before. Unsupported if its rows lie at a stride (every second row), or which bound of the rows
+    is the tightest depends on the sizes."""
     if any(is_stand_in(atom) for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)

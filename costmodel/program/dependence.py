@@ -92,29 +92,29 @@ def unproven_inside(equation: Equation, read: Read) -> Constraints:
 
 @cache
 def holes(system: System, array: Array) -> Sequence[Constraints]:
-    """Regions, on an array's axes, of entries that no equation defines, if some reference reads one
-    of the entries; the sequence is taken to be endless, as no token sees its end. Only `dense` and
-    `zero-state` bring such reads (`System.beyond`): the entries are zeros, of token 0.
+    """Regions, on an array's axes, of entries within its shape that no equation defines and some
+    reference may read: zeros, of token 0. Row 0 is outside, and no hole. The sequence is taken to
+    be endless, as no token sees its end. Only rewrites bring such reads (`System.beyond`).
 
     Raises:
-        Unsupported: entries that are defined or read lie at a stride.
+        Unsupported: entries that are defined or read lie at a stride, such as every second row.
     """
     if not system.beyond or array not in system.defining:
         return ()
     length = system.inputs[0].shape[0].letters
     there = [
-        frozenset(c for c in own if not length <= c.letters)
+        frozenset(c for c in own if not length <= c.letters)  # without bounds at the length
         for equation in system.defining[array]
         if (own := _defined_where(equation, equation.domain)) is not None
     ]
     missing = outside(whole(array), there)
-    read = [
+    regions = [
         reached
         for equation in (system.equations if missing else ())
-        for read in (anywhere(system, read) for read in reads(equation) if read.ref.array is array)
+        for read in (anywhere(system, one) for one in reads(equation) if one.ref.array is array)
         if (reached := _reached(equation, read)) is not None
     ]
-    return [hole for hole in missing if any(not infeasible(hole | reached) for reached in read)]
+    return [hole for hole in missing if any(not infeasible(hole | reached) for reached in regions)]
 
 
 def _reached(equation: Equation, read: Read) -> Constraints | None:

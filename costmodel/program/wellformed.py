@@ -71,7 +71,7 @@ def region(
         hidden: the indices to eliminate.
 
     Raises:
-        Unsupported: the entries lie at a stride, so that no constraints describe them.
+        Unsupported: the entries lie at a stride (every second row): no constraints describe them.
     """
     return _region(array.shape, tuple(positions), constraints, tuple(sorted(hidden, reverse=True)))
 
@@ -366,8 +366,8 @@ def _check_ascending(
 
 
 def _points(ranges: Sequence[Index], values: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Yield every point of nested ranges, as index -> value beside the given values of sizes; the
-    outermost index changes last."""
+    """Yield every point of ranges, outermost first, whose bounds may name sizes and outer indices:
+    a dict of the `values` of sizes and a value of each index. The last index changes first."""
     if not ranges:
         yield dict(values)
         return

@@ -88,7 +88,7 @@ def entries(
         ends: whether the axes have upper ends; False for a sequence without end.
 
     Raises:
-        Unsupported: the entries lie at a stride, so that no constraints describe them.
+        Unsupported: the entries lie at a stride (every second row): no constraints describe them.
     """
     inside = {*whole(ref.array)} if ends else {Poly.atom(a) - 1 for a in axes_of(ref.array)}
     # rows split into chunks: the last chunk ends with the rows

@@ -46,8 +46,7 @@ class Decayed(Mixer):
     MIXER: ClassVar[str]
     KERNELS: ClassVar[dict[str, str]]
     CORE: ClassVar[dict[str, str]]
-    """Array -> kernel class, outside of the reads: `KERNELS` without the option `core`, `CORE` with
-    it."""
+    """Array -> kernel class, outside of the reads; `CORE` with the option `core`."""
     FORM: ClassVar[str]
     STEP_FORM: ClassVar[str | None] = None
     """The form of one token; None: `FORM`."""
@@ -58,6 +57,7 @@ class Decayed(Mixer):
     STEP: ClassVar[dict[str, str]] = {}
     """Array -> kernel class, for arrays with another class at one token."""
     REWRITES: ClassVar[tuple[str, ...]] = ()
+    """The named changes of the equations that the module executes, such as `dense`."""
 
     def __init__(
         self, *, d: int, l: int, n: int, K: int, V: int, gain: int, core: bool, C: int | None = None
@@ -495,21 +495,21 @@ class ChunksByChannel(ByChannel):
 _Class = TypeVar("_Class", bound=type[Decayed])
 
 
-def decayed(mixer: _Class) -> _Class:
-    """Register the decorated class as an implementation of its mixer, with and without the option
-    `core`, and return it."""
-    for name, around in ((mixer.MIXER, mixer.KERNELS), (f"{mixer.MIXER}+core", mixer.CORE)):
-        kernels = around | mixer.READ
-        mixer = implementation(
+def decayed(cls: _Class) -> _Class:
+    """Register and return the decorated class: an implementation, named by its form, of the mixer
+    in its `MIXER`, without and with the option `core` (maps and recurrence: no gate, no norm)."""
+    for name, around in ((cls.MIXER, cls.KERNELS), (f"{cls.MIXER}+core", cls.CORE)):
+        kernels = around | cls.READ  # array -> kernel class
+        cls = implementation(
             name,
-            mixer.FORM,
-            form=mixer.FORM,
-            rewrites=mixer.REWRITES,
-            kernels=kernels | mixer.WHOLE,
-            step_form=mixer.STEP_FORM,
-            step_kernels=kernels | mixer.STEP,
-        )(mixer)
-    return mixer
+            cls.FORM,
+            form=cls.FORM,
+            rewrites=cls.REWRITES,
+            kernels=kernels | cls.WHOLE,
+            step_form=cls.STEP_FORM,
+            step_kernels=kernels | cls.STEP,
+        )(cls)
+    return cls
 
 
 class RetNet(ByHead):

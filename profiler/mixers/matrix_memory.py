@@ -268,9 +268,9 @@ class CellsInChunks(Cells):
     def pairs(
         self, q: Tensor, k: Tensor, v: Tensor, G: Tensor, J: Tensor, M: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """(reads (b, n, c, r, h), weights (b, n, c, r)) of c chunks of r rows, each row within its
-        chunk: row i weighs row j <= i by q_i . k_j / sqrt(K) exp(G_i + J_j - M_i), later rows by 0;
-        a read sums values v by these weights, the row's weight is their sum."""
+        """(reads (b, n, c, r, h), sums of weights (b, n, c, r)) of c chunks of r rows, each row
+        within its chunk: row i weighs row j <= i by q_i . k_j / sqrt(K) exp(G_i + J_j - M_i), later
+        rows by 0; a read is the sum of the values v by these weights. G, J, M are (b, n, c, r)."""
         L = G.unsqueeze(-1) + J.unsqueeze(-2) - M.unsqueeze(-1)
         later = torch.ones_like(L[0, 0, 0], dtype=torch.bool).triu(1)
         A = q @ k.mT / math.sqrt(self.K)
@@ -785,7 +785,7 @@ class LaterTimeMixing(TimeMixing):
 
     def forward(self, x: Tensor, v_first: Tensor) -> Tensor:  # type: ignore[override]  # two inputs
         """Mix x (b, s, d) with the first layer's values v_first (b, s, n*h) to y (b, s, d).
-        ValueError for a wrong shape or dtype, Unsupported if the device has no kernel for it."""
+        ValueError: a wrong shape or dtype; Unsupported: the device has no kernel for the dtype."""
         self._require_sequence(x)
         self._require_values(v_first, *x.shape[:2])
         try:

@@ -2,8 +2,8 @@
 
 The equations are (10)-(17) of Chen's SHE/HE/WE/ME paper: Vaswani et al. 2017 with a causal mask.
 Norms, rotary embedding and gates surround any implementation of attention; windows, sinks and
-bounded scores are options of the explicit one alone. Shapes: n query heads (b, n, s, K), g heads of
-keys (b, g, t, K) and values (b, g, t, V).
+bounded scores are options of the explicit one alone. Shapes: linear maps give Q (b, s, n, K) of n
+heads, K (b, t, g, K) and V (b, t, g, V) of g; attention gets (b, n, s, K), (b, g, t, K or V).
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class Heads(SequenceMixer):
         return linear(rows, self.W_out.flatten(0, -2), self.b_out)
 
     def _across(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """y (b, s, d) of x: attention of q (b, s, n, K) to k (b, t, g, K) and v (b, t, g, V)."""
+        """y (b, s, d): attention of q (b, s, n, K) to k, v (b, t, g, K or V); a gate reads x."""
         q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
         return self._out(self.attend(q, k, v, causal=causal).transpose(1, 2), x)
 
@@ -458,7 +458,7 @@ class CrossAttention(Heads, Mixer):
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:  # type: ignore[override]  # reads z as well
         """Mix x (b, s, d) with z (b, e, d) to y (b, s, d). ValueError for a wrong shape or dtype,
-        Unsupported if the device has no kernel for it."""
+        Unsupported if the device has no kernel for the dtype."""
         self._require_sequence(x)
         self._require_source(z, x.shape[0])
         try:

@@ -255,9 +255,9 @@ BESIDE_LOOK: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": (0, (1, 1)), "m
 
 
 def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
-    """Draw lines on logarithmic axes, with intervals, hollow markers (values that are no evidence)
-    and marks (places on the x axis). Theory (`beside`) has the measured line's colour and one
-    marker, at its end; a line of more than `CROWDED` values has few markers."""
+    """Draw a panel's lines, intervals and marks (places on x) on two logarithmic axes. Theory
+    (`beside`) has the measured line's colour and a marker at its end; `points` are not joined; a
+    line of over `CROWDED` values has few markers, and `hollow` ones do not show the work."""
     for line in panel.lines:
         style = look.line(line.name)
         if line.beside:
@@ -269,7 +269,7 @@ def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
         if len(line.x) > CROWDED and line.points:
             style |= {"markersize": 1.0, "markeredgewidth": 0.0}
         elif len(line.x) > CROWDED:
-            # the first marker and the distance, as shares of the diagonal: lines begin apart
+            # (first marker, distance), as shares of the diagonal: first markers stand apart
             place = look.place[line.name]
             style["markevery"] = (BETWEEN * (place % len(LINES)) / len(LINES), BETWEEN)
         if line.limit:
@@ -288,7 +288,7 @@ def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
 
 
 def _hollow(axes: Axes, line: Line, style: Mapping[str, Any]) -> None:
-    """Draw white markers over the values that are no evidence on the work (`line.hollow`)."""
+    """Draw white markers over measured values that do not show the work (`line.hollow`)."""
     places = [(x, y) for x, y, no in zip(line.x, line.y, line.hollow, strict=False) if no]
     if places:
         axes.plot(

@@ -27,7 +27,7 @@ Limits = Mapping[str, tuple[float, float]]
 """Name of a limit -> its highest operations a second, and bytes a second."""
 
 Point = tuple[float, float, bool]
-"""Of a call: operations for each byte, operations a second, and whether the time is no evidence."""
+"""Of a call: operations for each byte, operations a second, and whether its marker is hollow."""
 
 BESIDE = 4.0
 """How far the lines of a roofline reach beyond the outermost points, as a factor."""
@@ -93,8 +93,8 @@ def roofline_panel(title: str, points: Mapping[str, Sequence[Point]], limits: Li
 
 def _points(group: Sequence[Ladder]) -> dict[str, list[Point]]:
     """A dict: mixer and implementation -> a point for each of its calls: dispatched operations per
-    compulsory byte, per second, and whether the time is no evidence (drawn hollow). Rung 3 of a
-    ladder has the dispatched operations, rung 5 time and bytes."""
+    compulsory byte, per second, and whether the time does not show the work (drawn hollow). Rung 3
+    of a ladder has the dispatched operations, rung 5 time and bytes."""
     found: dict[str, list[Point]] = {}
     for ladder in group:
         executed, cost = sum(ladder.rungs["3"].values()), ladder.rungs["5"]

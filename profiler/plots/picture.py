@@ -28,10 +28,10 @@ class Line:
 
     Args:
         intervals: the (low, high) of each value; () for values without an interval.
-        hollow: for each value whether it is no evidence on the work; () for none.
+        hollow: for each value whether it does not show the work (bound by launches); () for none.
         beside: whether the line is the theory beside the measured line of the same name.
-        points: whether the values are single points.
-        limit: whether the line is a limit of a board.
+        points: whether the values are single points, drawn without a line.
+        limit: whether the line is a limit of a board, such as its peak rate.
     """
 
     name: str

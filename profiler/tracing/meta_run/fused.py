@@ -45,7 +45,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> FusedCall:
-    """Make the record (operations, layouts, saved tensors) of a call of scaled dot-product
+    """Make the record (operations, result layout, saved tensors) of a call of scaled dot-product
     attention as one operation; if causal, row i has i pairs with keys, and masked pairs cost
     nothing. `scale` and `enable_gqa` are not used: the signature is torch's.
 
@@ -100,8 +100,8 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> FusedCall:
-    """Make the record (operations, layouts, saved tensors) of a layer norm as one operation, y = (x
-    - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row of x, the last axes with
+    """Make the record (operations, result layout, saved tensors) of a layer norm as one operation,
+    y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row of x, the last axes with
     `normalized_shape`. The signature is torch's; eps and cudnn_enable are not used."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
@@ -120,10 +120,10 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> FusedCall:
-    """Make the record (operations, layouts, saved tensors) of a group norm as one operation, y = (x
-    - E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one of `num_groups` groups of
-    channels, and weights are per channel. `eps` and `cudnn_enabled` are not used: the signature is
-    torch's."""
+    """Make the record (operations, result layout, saved tensors) of a group norm as one operation,
+    y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one of `num_groups` groups
+    of channels, and weights are per channel. `eps` and `cudnn_enabled` are not used: the signature
+    is torch's."""
     entries, rows = input.numel(), input.shape[0] * num_groups
     return FusedCall(
         "fused group norm", (input, weight, bias), (dense_layout(input, input.shape),),
@@ -139,9 +139,9 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> FusedCall:
-    """Make the record (operations, layouts, saved tensors) of an RMS norm as one operation, y = x /
-    sqrt(mean(x * x) + eps) * weight along each row of x, the last axes with `normalized_shape`.
-    `eps` is not used: the signature is torch's."""
+    """Make the record (operations, result layout, saved tensors) of an RMS norm as one operation,
+    y = x / sqrt(mean(x * x) + eps) * weight along each row of x, the last axes with
+    `normalized_shape`. `eps` is not used: the signature is torch's."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
         "fused RMS norm", (input, weight), (dense_layout(input, input.shape),),
@@ -161,10 +161,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> FusedCall:
-    """Make the record (operations, layouts, saved tensors) of a batch norm as one operation, y = (x
-    - E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one channel over the whole batch;
-    without `training`, E and Var are the running ones. `running_var`, `momentum` and `eps` are not
-    used: the signature is torch's."""
+    """Make the record (operations, result layout, saved tensors) of a batch norm as one operation,
+    y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias, where a row is one channel over the whole
+    batch; without `training`, E and Var are the running ones. Weight and bias count where given; no
+    gradient reads the bias. `running_var`, `momentum`, `eps` are unused: torch's signature."""
     entries, rows = input.numel(), input.shape[1]
     forward = norm_rules.batch_norm(
         entries, rows, weight, bias, training=training, running=running_mean is not None

@@ -189,9 +189,9 @@ def numbers_of(
 
 
 def totals(by_op: Mapping[tuple[str, str], CountedOperation]) -> dict[Quantity, int]:
-    """A dict of numbers: operations by phase and class, under ("forward", "mul"); for an operation
-    without a counting rule its calls and bytes, as ("forward calls", "aten::name: reason"). Zeros
-    are left out."""
+    """A dict without zeros: (phase, class of scalar operation) -> number, as ("forward", "mul"); an
+    operation without a counting rule has its calls and bytes, as ("forward calls", its name) and
+    ("forward bytes", its name). `by_op`: (phase, name of an operation) -> the counts."""
     found: Counter[Quantity] = Counter()
     for (phase, name), counted in by_op.items():
         if not counted.known:

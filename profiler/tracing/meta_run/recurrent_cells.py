@@ -80,7 +80,7 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         batch_first: bool = False,
         *more: Any,
     ) -> FusedCall | None:
-        """The record of the layer's call (operations, layouts, saved tensors) for torch's
+        """The record of the layer's call (operations, result layouts, saved tensors) for torch's
         arguments. Counted are, per layer, direction and step, the products of the gates with input
         and state, and the cell's own operations; in training also dropout between layers. None if
         the call is left to torch's decomposition. Numbers below: `rows`, tokens of all sequences;
@@ -154,9 +154,9 @@ def recurrent_cell_rule(kind: str) -> Callable[..., FusedCall]:
     layer = recurrent_layer_rule(kind)
 
     def rule(input: Tensor, hx: Any, *params: Tensor | None) -> FusedCall:
-        """The record of the cell's call (operations, layouts, saved tensors) for torch's arguments:
-        that of a recurrent layer of one step. TraceError for states narrower or wider than the
-        gates."""
+        """The record of the cell's call (operations, result layouts, saved tensors) for torch's
+        arguments: that of a recurrent layer of one step. TraceError for states narrower or wider
+        than the gates."""
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
         weights = [p for p in params if p is not None]
         row, held = input.unsqueeze(0), [s.unsqueeze(0) for s in states]
