@@ -438,7 +438,7 @@ class NetworkAnswers(Answers):
     graph: Graph
     stage: str
     parts: tuple[PartAnswers, ...]
-    recompute: str = "none"
+    recompute: str = "none"  # which layers run forward again for gradients
 
     @property
     def network(self) -> Assembly:
@@ -506,10 +506,11 @@ class NetworkAnswers(Answers):
         return CriticalPath(tuple(_steps_of(blocks)))
 
     def of(self, question: Callable[[Answers], T]) -> T:
-        """The answer to a question, joined from the parts' answers by the question's rule (a sum,
-        the longest path); kept for the next call.
+        """The answer to a question (a module's function), joined from the parts' answers by the
+        question's rule (a sum, the longest path); kept under the function's name for later calls.
 
         Raises:
+            Unanswered: the question has no rule for networks.
             Unanswered, Unsupported: a part has no answer; the message names the part.
         """
         join = join_of(question)

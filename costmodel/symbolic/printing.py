@@ -62,8 +62,8 @@ def prints_head_width(names: Names) -> bool:
 
 
 def with_head_width(poly: Poly) -> Poly:
-    """The polynomial with h for every d/n, as papers write the width of a head, unless h is a size
-    by itself."""
+    """The polynomial with h for every d/n, as papers write the width of a head: d h for d**2/n; as
+    it is if it has the letter h already."""
     if "h" in poly.letters:
         return poly
     terms: dict[Monomial, Number] = {}

@@ -246,9 +246,9 @@ class Run:
             raise MeasureError(f"fewer than two of the compared modules can be measured: {why}")
 
     def warmed_up(self) -> dict[str, Visitor]:
-        """Warm up the candidates, and return a dict: name -> its visitor (a call that times one
-        visit of the candidate), all with one number of threads: `threads` if given, else torch's
-        number, or 1 if other programs use the processors. `threads` keeps the number."""
+        """Warm up the candidates by `visitors`, and return its dict (name -> visitor, a call that
+        times one visit), all with one number of threads: `threads` if given, else torch's, or 1 if
+        other programs use the processors. On a CPU, `threads` keeps the number."""
         if self.threads:
             torch.set_num_threads(self.threads)
         found = self.visitors()

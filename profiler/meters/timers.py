@@ -71,8 +71,8 @@ class OneByOne(ABC):
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """The seconds of each of up to `count` regions `work`, one at least, until `stop()` holds;
-        `prepare` runs before each, untimed."""
+        """Run `work` until `stop()` holds, at least once and at most `count` times, and return the
+        seconds of each run; `prepare` runs before each, untimed."""
         found = [self.elapsed_s(work, prepare)]
         while len(found) < count and not stop():
             found.append(self.elapsed_s(work, prepare))
@@ -196,9 +196,9 @@ class CudaTimer:
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Run up to `count` regions `work` and return the seconds between the events around each,
-        until `stop()` holds, one at least, with up to `QUEUED_REGIONS` regions in the queue;
-        `prepare` runs before each."""
+        """Run `work` until `stop()` holds, at least once and at most `count` times, with up to
+        `QUEUED_REGIONS` runs in the queue, and return the seconds between the events around each;
+        `prepare` runs before each, untimed."""
         found: list[float] = []
         queued: deque[tuple[Any, Any]] = deque()
         for place in range(count):

@@ -169,7 +169,7 @@ def time_again(
     dtype or size at all."""
 
     def timed(work: PreparedCall) -> Measurement:
-        """Time the call, and make the record, whose one reading is its latency in seconds."""
+        """Time the call, and make a `Measurement`: the latency in seconds, or why it is missing."""
         note("measuring latency")
         call, reset = work.timed()
         found = latency(

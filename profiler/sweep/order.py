@@ -1,9 +1,9 @@
 """The order of a grid's measurements: drift cancels in ratios, and shards are of similar size.
 
 Candidates at equal sizes form a block. A block is measured in rounds, each of which has every
-candidate once. Every second round is the reverse of its predecessor, so that a drift linear in time
-affects all candidates of the pair equally. The order of each pair of rounds, and the order of the
-blocks, are drawn from the seed.
+candidate once. Rounds come in pairs: the second is the reverse of the first, so that over a pair a
+drift linear in time affects all candidates equally. The order of each pair, and the order of the
+blocks, are drawn from the seed and the process.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def grid(
     processes: int,
     shard: tuple[int, int] | None,
 ) -> list[Block]:
-    """Make the blocks of a grid (points at equal sizes, whose candidates take turns), or of one
-    `shard` (i, n), the i-th of n, for each process in turn. Raises MeasureError: all shards
-    together have more than `MOST_POINTS` points."""
+    """Make the blocks of a grid (candidates at equal sizes, measured in turns): those of process 0,
+    then, in another order, of process 1, and so on; with `shard` (i, n) the i-th, from 1, of n
+    parts of each. MeasureError: in all, requests x rounds x processes exceed `MOST_POINTS`."""
     refuse_too_many(len(requests), rounds, processes)
     each = [blocks(requests, rounds, seed, process) for process in range(processes)]
     return [block for found in each for block in (part(found, *shard) if shard else found)]

@@ -74,8 +74,8 @@ def _languages(c: Configuration) -> int:
 
 def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
     """A pair: `layer` with the adapter of one language, a plain FFN, as a sublayer after its FFN;
-    and the number of parameters of this layer's adapters of all other languages, which no token
-    reads. Norms around the adapter may have the parameters of the FFN's norm."""
+    and the number of parameters of this layer's adapters of all other languages, which tokens of
+    one language do not read. The adapter's norm may share the parameters of the FFN's norm."""
     d, languages = c.size("hidden_size"), c.get("languages")
     if not isinstance(languages, Sequence) or isinstance(languages, str) or not languages:
         raise c.refused(f"'languages' must list one language at least, got {languages!r}")
@@ -84,9 +84,9 @@ def _with_adapter(c: Configuration, layer: Block) -> tuple[Block, int]:
             f"'adapter_reduction_factor' is above the {d} channels of a row: expected {d} or less"
         )
     *others, ffn = layer.sublayers
-    # `own`: the adapter has a norm with parameters; `again`: with those of the FFN's norm. `edge`:
-    # the norm of the FFN; `between`: the norm of rows that the adapter reads, if any, which the sum
-    # behind the adapter reads too if `inside`
+    # `own`: the adapter has a norm of its own, for all languages; else `again`: one that shares the
+    # parameters of the FFN's norm, `edge`. `between`, if any, is this norm of the adapter's input;
+    # if `inside`, the residual sum after the adapter starts from the normed rows too
     own, again = c.switch("adapter_layer_norm"), c.switch("adapter_reuse_layer_norm")
     edge, inside = ffn.before or ffn.after, c.switch("ln_before_adapter")
     assert edge is not None
