@@ -405,6 +405,67 @@ def test_an_array_has_no_depth_in_parts_without_its_entries() -> None:
     assert compared.apart == [] and compared.refused == []
 
 
+def late_and_deep(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """y[i] = tanh(y[i-1]) + S[i] reads a recurrence V of l + 1 rows, which y's first row reads by a
+    sum. Of V's gradient, row 2 reads more than the rows after it, and row 1 no row of S."""
+    l, d = x.shape
+    i, h = f.index("i", 1, l), f.index("h", 2, l)
+    a, b = f.index("a", 1, d), f.index("b", 1, d)
+    start, P = m.parameter("start", d), m.parameter("P", d, d)
+    V, S = f.array("V", l + 1, d), f.array("S", l, d)
+    V[1, b] = start[b]
+    V[i + 1, b] = function("tanh", V[i, b]) + x[i, b]
+    S[i, b] = function("sqrt", function("exp", V[i + 1, b]))
+    y[1, b] = sum_(S[1, a] * P[a, b], over=a)
+    y[h, b] = function("tanh", y[h - 1, b]) + S[h, b]
+
+
+def two_last_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Of l + 2 rows, the last two have equations of their own."""
+    l, d = x.shape
+    i, k, b = f.index("i", 1, l - 1), f.index("k", 1, l), f.index("b", 1, d)
+    V = f.array("V", l + 2, d)
+    V[1, b] = x[1, b]
+    V[i + 1, b] = V[i, b] + x[i, b]
+    V[l + 1, b] = function("tanh", function("tanh", V[l, b]))
+    V[l + 2, b] = V[l + 1, b] * x[l, b]
+    y[k, b] = V[k + 2, b]
+
+
+def test_a_row_of_its_own_before_the_last_is_counted() -> None:
+    for write, compare in ((late_and_deep, GradientComparison), (two_last_rows, OracleComparison)):
+        compared = compare(mixer(write))
+        for length in (1, 2, 3, 5):
+            compared.at({"l": length, "d": 1})
+        assert compared.apart == []
+        assert not any("backward" in line or "span:" in line for line in compared.refused)
+
+
+def test_the_span_of_a_late_first_row_by_hand() -> None:
+    """The slope 1 - tanh^2 of the last row, 2 levels; y.grad goes down l - 1 rows by a product and
+    an addition each. From row 1 on, a product and log d for P, a division for the square root, a
+    product for exp; the addition to the gradient that comes down the rows of V, and the product
+    with the slope of the first row of V."""
+    found = cm.span(mixer(late_and_deep), "backward")
+    for l, d in ((3, 1), (8, 4)):
+        assert found.at(l=l, d=d) == 2 + 2 * (l - 1) + 1 + ceil_log2(d) + 1 + 1 + 1 + 1
+
+
+def test_a_lone_row_at_no_distance_from_the_last_is_refused() -> None:
+    def in_between(m: Mixer, f: Form, x: Array, y: Array) -> None:
+        (l, d), (C,) = x.shape, m.sizes("C")
+        i, k, b = f.index("i", 2, C), f.index("k", C + 2, l + C + 1), f.index("b", 1, d)
+        V = f.array("V", l + C + 1, d)
+        V[1, b] = x[1, b]
+        V[i, b] = V[i - 1, b] * 2
+        V[C + 1, b] = function("tanh", function("tanh", V[C, b]))
+        V[k, b] = V[k - 1, b] * x[k - C - 1, b]
+        y[k - C - 1, b] = V[k, b]
+
+    with pytest.raises(Unsupported, match=r"V defines row C \+ 1 of the recurrence by itself"):
+        cm.span(mixer(in_between))
+
+
 def test_entries_of_a_row_that_are_not_equally_deep_are_refused() -> None:
     """A row reads the whole row before, and a half of it is known one level later."""
 

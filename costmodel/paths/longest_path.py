@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache, partial
+from itertools import product
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
@@ -25,11 +26,11 @@ from costmodel.paths.loop_rows import (
     first_row,
     in_turn,
     kept_axes,
-    last_row,
     later_row,
     points_of,
     reads_of_previous_row,
     regions,
+    rows_apart,
     rows_written,
     unequal_rows,
     within,
@@ -141,18 +142,33 @@ class Depths:
         the instances of the loop's equations that the phase executes."""
         for part in parts:
             check_rows(block, part)
-        last = last_row(block, parts)
-        if last is None:
+        apart = rows_apart(block, parts)
+        if apart is None:
             self._solve_rows(block, parts, block.last_rows)
             return
-        # rows 1 .. last - 1 as a loop; then the last row, for l >= 2 rows and for a single row
-        before = [at_rows(block, p, lambda row: {last - 1 - row}) for p in parts]
-        self._solve_rows(block, [p for p in before if p], dict.fromkeys(block.axes, last - 1))
-        for part in parts:
-            for sizes in (last - 2, 1 - last):
-                end = at_rows(block, part, lambda row: {row - last, last - row})
-                if end is not None and not infeasible(end.constraints | {sizes}):
-                    self._equation(replace(end, constraints=end.constraints | {sizes}), split=True)
+        # rows 1 .. last - number as a loop; then the last rows one by one, for more rows than
+        # these and for each smaller number of rows
+        last, number = apart
+        end = last - number
+        before = [at_rows(block, p, lambda row: {end - row}) for p in parts]
+        self._solve_rows(block, [p for p in before if p], dict.fromkeys(block.axes, end))
+        cases = [{end - 1}, *({last - k, k - last} for k in range(number, 0, -1))]
+        for k in range(1, number + 1):
+            self._row_alone(block, parts, end + k, cases)
+
+    def _row_alone(
+        self,
+        block: Block,
+        parts: Sequence[IterationDomain],
+        row: Poly,
+        cases: Sequence[set[Poly]],
+    ) -> None:
+        """Add the depths of one row of a loop, all of whose rows before are known: of the instances
+        in `parts` at this row, in each of the disjoint `cases` of sizes (constraints) by itself."""
+        for part, sizes in product(parts, cases):
+            here = at_rows(block, part, lambda r: {r - row, row - r})
+            if here is not None and not infeasible(here.constraints | sizes):
+                self._equation(replace(here, constraints=here.constraints | sizes), split=True)
 
     def _solve_rows(
         self, block: Block, parts: Sequence[IterationDomain], number: Mapping[Array, Poly]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Ref, position_value
-from costmodel.paths.growing_rows import ROW, Steps, deepest, growing_rows
+from costmodel.paths.growing_rows import ROW, ROWS_WORKED_OUT, Steps, deepest, growing_rows
 from costmodel.paths.row_chains import RowDepths
 from costmodel.program.dependence import at_token, reads
 from costmodel.program.owners import owners
@@ -180,24 +180,45 @@ def unequal_rows(array: Array) -> Unsupported:
     )
 
 
-def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
-    """The number of the last row of a loop if it is solved apart from the rows before: if an
-    equation of its own computes the row, or an equation ends before it; None if all equations go to
-    the last row. `parts`: the instances that the phase executes. Unsupported if arrays end at
-    different rows."""
+def rows_apart(block: Block, parts: Sequence[IterationDomain]) -> tuple[Poly, int] | None:
+    """(last row of a loop, number of last rows that are solved apart from the rows before); None if
+    all equations go to the last row. A row is solved apart if an equation of its own computes the
+    row, or an equation ends before it: for r <= l - 1 beside V[l] in a loop of l + 1 rows, the last
+    2. `parts`: the instances that the phase executes.
+
+    Raises:
+        Unsupported: arrays end at different rows, or a row of its own is neither one of the first
+            nor at a fixed distance from the last.
+    """
     ends = {*block.last_rows.values()}
+    most, last = 0, Poly()
     for part in parts:
         row, end = block.row(part.equation), block.last_rows[part.equation.array]
-        fixed = row.constant() is not None  # such as row 1; no row l of its own
-        if not fixed and (row == end or infeasible(part.constraints | {row - end})):
-            if len(ends) > 1:
-                last = (f"{array.name} at row {row}" for array, row in block.last_rows.items())
-                raise Unsupported(
-                    "arrays of one recurrence end at different rows, so that their depths have "
-                    f"no formula: {', '.join(last)}"
-                )
-            return end
-    return None
+        if row.constant() is not None:  # such as row 1
+            continue
+        number = _rows_behind(part, row, end)
+        if number and len(ends) > 1:
+            named = (f"{array.name} at row {row}" for array, row in block.last_rows.items())
+            raise Unsupported(
+                "arrays of one recurrence end at different rows, so that their depths have "
+                f"no formula: {', '.join(named)}"
+            )
+        if number > most:
+            most, last = number, end
+    return (last, most) if most else None
+
+
+def _rows_behind(part: IterationDomain, row: Poly, end: Poly) -> int:
+    """The number of last rows, up to row `end` of a loop, that have other equations than the rows
+    before because of one equation, of row `row`: 2 for V[l] alone and for V[i] with i <= l - 2
+    where `end` is l."""
+    if variables_of([row]):
+        nearest = range(ROWS_WORKED_OUT)
+        return next((k for k in nearest if not infeasible(part.constraints | {row - end + k})), 1)
+    behind = (end - row).constant()
+    if not isinstance(behind, int):
+        raise _lone_row(part, row)
+    return behind + 1
 
 
 def at_rows(
@@ -216,11 +237,17 @@ def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     row = block.row(part.equation)
     joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):
-        raise Unsupported(
-            f"{part.equation.name} defines row {row} of the recurrence by itself, and the depth "
-            "has a formula only if all rows after row 1 have the same equations"
-        )
+        raise _lone_row(part, row)
     return None if infeasible(joined) else replace(part, constraints=joined)
+
+
+def _lone_row(part: IterationDomain, row: Poly) -> Unsupported:
+    """The refusal of a loop in which an equation computes one row alone, neither row 1 nor one of
+    the last rows."""
+    return Unsupported(
+        f"{part.equation.name} defines row {row} of the recurrence by itself, and the depth "
+        "has a formula only if all rows after row 1 have the same equations"
+    )
 
 
 def later_row(block: Block, part: IterationDomain) -> IterationDomain | None:
