@@ -185,7 +185,8 @@ class Sums:
         """The disjoint parts of a cell (a region of entries), as (constraints, whether the entries
         depend on the sequence): gradients of entries that depend on weights alone are summed once
         per training step. All entries count as dependent if their array depends on the sequence,
-        and has an equation that reads nothing, or zeros in place of entries without an equation."""
+        and has an equation that reads nothing, or zeros in place of entries without an equation.
+        `cotangent` is one of the array: its positions are those of an entry of the cell."""
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
         constant = constant or bool(holes(self.system, array))
         if constant and array in tokens(self.system).from_inputs_or_contexts:
@@ -195,9 +196,8 @@ class Sums:
     def _in_own_array(self, array: Array, handed: Handed) -> Handed:
         """The cotangent `handed` (what a reader contributes to the gradient of `array`), unchanged
         unless it has two indices on one axis (a flattened layout), or a stored index selects its
-        entries (a scatter). Such a cotangent is written to an array of its own; the result is the
-        cotangent that reads this array entry by entry. Otherwise values would decide which terms
-        are added to which entry."""
+        entries (a scatter: values would decide which terms are added to which entry). Such a
+        cotangent is written to an array of its own; the result reads this array entry by entry."""
         cotangent = handed.cotangent
         if not (any(cotangent.layout) or cotangent.numbered):
             return handed
@@ -324,8 +324,7 @@ SPARE = "pqrsuvwzefg"
 
 
 def plain_region(cotangent: Cotangent) -> Constraints:
-    """The region of the entries that a cotangent contributes to, in the axes (#0, #1) of the
-    array."""
+    """The region of the entries that a cotangent contributes to, in the array's axes (#0, #1)."""
     known = entries(cotangent.array, cotangent.layout) | cotangent.where
     found = region(cotangent.array, cotangent.positions, known, cotangent.axes)
     assert found is not None  # a cotangent contributes to some entry
@@ -333,8 +332,7 @@ def plain_region(cotangent: Cotangent) -> Constraints:
 
 
 def _split(cell: Constraints, where: Constraints) -> list[tuple[Constraints, bool]]:
-    """The disjoint parts of a cell (a region of entries), as (constraints, whether the part lies in
-    the region `where`)."""
+    """The disjoint parts of a cell (a region), as (constraints, whether the part is in `where`)."""
     inside = cell | where
     if infeasible(inside):
         return [(cell, False)]

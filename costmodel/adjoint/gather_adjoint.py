@@ -100,8 +100,9 @@ class Pick:
     """The axis along which it gathers."""
 
     def by_position(self, node: Bracket) -> Bracket:
-        """The bracket (a value under a condition) of the gradient with another condition: `position
-        on the axis = gathered index` in place of `entry = maximum`."""
+        """The bracket `node` (a value under a condition) of the gradient with another condition:
+        c = p[i], `position on the axis = gathered index`, in place of v[i, c] = m[i], `entry =
+        maximum`. The gathered index is taken at the row i at which the bracket reads m."""
         gather = self.read.positions[self.axis]
         # the rule of a maximum compares an entry of the array with the entry of the maximum
         assert isinstance(gather, Gather) and isinstance(node.left, Ref)
@@ -159,9 +160,8 @@ class Picked:
         return step.with_equations({e: replace(e, value=self._value(e)) for e in step.equations})
 
     def _value(self, equation: Equation) -> Node:
-        """The right-hand side of an equation with gathers restored, where maxima stood in for them:
-        the gather itself for the array of a maximum, and comparisons with the gathered index in
-        gradients."""
+        """The right-hand side of an equation with gathers in place of maxima: the gather itself for
+        the array of a maximum; in gradients, comparisons with the gathered index."""
         if equation.array in self.picks:
             return self.picks[equation.array].read
         return rewrite(equation.value, self._by_position)

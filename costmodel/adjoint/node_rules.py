@@ -154,10 +154,10 @@ def _for_both(builder: Reversal, node: Binary, gradient: Node, scope: Scope) -> 
 
 def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
     """Hand the gradient of a product to its factors, at the points of `scope`: each gets the
-    gradient times the other factor; under `square-gradient`, and in an RMS norm under
-    `rms-square-gradient`, x x gives x the gradient times 2 x. A constant that scales a sum of
-    scores (`scale_of`, under `scale-gradient`) joins the scope: it is applied to the gradients of
-    the sum's operands."""
+    gradient (in an array if both factors need it) times the other factor; under `square-gradient`,
+    and in an RMS norm under `rms-square-gradient`, x x gives x the gradient times 2 x. A constant
+    that scales a sum of scores (`scale_of`, under `scale-gradient`) joins the scope: it is applied
+    to the gradients of the sum's operands."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return

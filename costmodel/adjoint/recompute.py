@@ -97,8 +97,8 @@ def _backward_with_copies(
     system: System, forward: System, copies: Copies
 ) -> Iterator[tuple[Equation, str]]:
     """Yield the equations of the backward pass as (equation, how often it is executed): those of
-    the gradients, which read the recomputed arrays (`copies`: array -> its copy), each after the
-    recomputations that it (or its loop) needs first."""
+    the gradients, which read the copies in place of the arrays, each after the recomputations, by
+    the equations of `forward`, that it (or its loop) is the first to need."""
     waiting = frozenset(copies)
     loops = {
         e: block.equations for block in blocks(system) if block.is_loop for e in block.equations
@@ -118,9 +118,9 @@ def _backward_with_copies(
 
 
 def _copies(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """Yield the copies of a forward equation that recompute its array, as (equation, how often it
-    runs): one for the points that depend on the sequence, one for the points that depend on weights
-    alone."""
+    """Yield the equations that recompute the array of an equation of `forward`, from copies where
+    `copies` has them, as (equation, how often it is executed): one for the points that depend on
+    the sequence, one for the points that depend on weights alone; none without such points."""
     array, value = copies[equation.array], reading(equation.value, copies)
     whole = copies.get(equation.whole, array)
     for around, sequence in tokens(forward).dependent(equation):

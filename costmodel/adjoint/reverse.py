@@ -120,8 +120,8 @@ def adjoint(
 
 
 def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
-    """The system in a mixer that has the gradient of its output as an additional context.
-    `trained`: the roles of arrays that get a gradient."""
+    """The system in a copy of its mixer with the gradient of the output, `y.grad`, as an additional
+    context. `trained`: the roles of arrays that get a gradient."""
     mixer: Mixer = copy.copy(system.mixer)
     output = mixer.role("output")
     given = derived(output, GRADIENT, role="context", owner=mixer, cite="", latex=bar(output))
@@ -185,6 +185,7 @@ class _Builder(Sums):
         Raises:
             Unsupported: the iteration does not converge in `ROUNDS` rounds.
         """
+        # what the readers behind the block have handed on, with which each round begins
         after = {array: list(handed) for array, handed in self.handed.items()}
         numbers = dict(self.numbers)
         for array in arrays:
@@ -397,9 +398,10 @@ class _Builder(Sums):
                 self.hand_to(system.matrix, Ref(pairs, positions), inside)
 
     def _of_weighted_sum(self, equation: Equation, of_row: Equation) -> Node | None:
-        """The sum over a row that a softmax's gradient needs, sum of g y, as the sum of g_o o of
-        the weighted sum o that reads y, under `weighted-sum-gradient`; None without this rewrite,
-        if y has other readers, or if o has entries without a gradient."""
+        """The sum over a row that the gradient of a softmax y needs, sum of g y, as the sum of g_o
+        o, o being the weighted sum that alone reads y, under `weighted-sum-gradient`; None without
+        this rewrite, without such an o, and if o has entries without a gradient. `of_row` is the
+        equation of the softmax's sums, one for each row."""
         if "weighted-sum-gradient" not in self.rewrites:
             return None
         found = weighted_sum(self.system, equation, of_row)
@@ -428,8 +430,7 @@ class _Builder(Sums):
         return (type(node), node.right) if scope.equation.array in self._scores else None
 
     def hand(self, node: Node, gradient: Node, scope: Scope) -> None:
-        """Hand the gradient of an expression to its operands, if it reads an array with a
-        gradient."""
+        """Hand an expression's gradient to its operands, if it reads an array with a gradient."""
         if not self.system.active.isdisjoint(node.arrays):
             RULES[type(node)].hand(self, node, gradient, scope)
 

@@ -45,8 +45,7 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.polynomial import Poly, atom_name, by_text, call, index_atom
 
 Layout = tuple[Poly | None, ...]
-"""For each axis of an array: the extent of the inner index if the axis is a flattening of two, else
-None."""
+"""For each axis of an array: the inner index's extent if the axis flattens two indices, or None."""
 
 
 Scale = tuple[type[Mul | Div], Constant]
