@@ -64,8 +64,9 @@ class Along:
     def solved(
         self, quantities: Sequence[Quantity], of: Callable[[int], L]
     ) -> list[tuple[Range, L]]:
-        """Pairs (range of values, property): the ranges in which a property is constant. For the
-        property `bytes > 40`, the quantities are the bytes less 40, and `NOTHING`, which is 0.
+        """Pairs (range of values, property): the ranges in which a property is constant; each value
+        alone if the values are a list. For the property `bytes > 40`, the quantities are the bytes
+        less 40, and `NOTHING`, which is 0.
 
         Args:
             quantities: figures as functions of the size; the property changes only where one of
@@ -94,8 +95,8 @@ class Along:
     def kinks(self, term: Exact) -> list[tuple[int, bool]]:
         """The values of the open size after which an answer has another formula, because a
         condition such as t <= w begins or ceases to hold: pairs (last value of the former formula,
-        whether the formula for larger values is constant). `term`: the answer, a sum of polynomials
-        under conditions.
+        whether the next formula is constant), [(64, True)] for min(t, w) with w = 64. `term`: the
+        answer, a sum of polynomials under conditions.
 
         [] if the values are no range, or a condition depends on the remainder of the size.
 

@@ -88,8 +88,7 @@ which are all parameters; and `memory`."""
 
 @dataclass(frozen=True)
 class Limit:
-    """A quantity, the most that it may be (in bytes, or in the figure's unit), and that amount as
-    the user typed it."""
+    """A quantity, the most that it may be (in bytes or the figure's unit), and this as typed."""
 
     quantity: Figure
     most: int
@@ -140,8 +139,7 @@ def limits(asked: Iterable[tuple[str, object]]) -> tuple[Limit, ...]:
 
 @dataclass(frozen=True)
 class Kink:
-    """A size `at` which the growth of the quantity `of` changes; `constant`: the quantity does not
-    grow beyond this size."""
+    """A size `at` which the quantity `of` begins to grow otherwise, or if `constant` not at all."""
 
     of: str
     at: int
@@ -277,6 +275,7 @@ def budget(
         mixer: a mixer, its name or NAME:FORM, or the name or `config.json` of a network.
         largest: the open size; by default t (position of the new token) in inference, else l.
         phase: by default inference for t, else the first phase in which all quantities exist.
+        form: None for that of NAME:FORM, else the default. `convention`: as `cm.count` takes it.
         dtype: the element type where no other is named; by default the network's own, else fp32.
         weight_dtype, cache_dtype, state_dtype: of weights, of rows such as keys, of other state.
         asked: limits by the name of a quantity: `state="40GB"`, `weights`, `memory` (the sum of

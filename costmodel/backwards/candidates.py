@@ -32,8 +32,7 @@ def candidate(name: str | Mixer) -> tuple[Mixer, str | None]:
 
 
 def opened(mixer: Mixer, letter: str) -> Mixer:
-    """A network as a mixer with a size open that its configuration gives (`Whole.opened`); any
-    other mixer unchanged."""
+    """A network as a mixer with a size open that its configuration gives; other mixers as given."""
     return mixer.opened(letter) if isinstance(mixer, Whole) else mixer
 
 

@@ -189,6 +189,7 @@ class Crossover:
 
         Raises:
             SizeError: a size without a default, sizes that do not fit, or an h that is not d/n.
+            Unsupported: the values that fit are not derived.
         """
         numbers = {x: size for x, size in self.given.items() if isinstance(size, int)}
         ties = {x: other for x, other in self.given.items() if isinstance(other, str)}
@@ -282,7 +283,7 @@ class Crossover:
 
         Raises:
             SizeError: a size that is no positive integer, or does not fit the candidates.
-            Unanswered: a position is beyond the weights of a candidate at a size.
+            Unanswered: a candidate lacks the figure, or at a size a position beyond its weights.
         """
 
         def at(sizes: Mapping[str, int]) -> dict[str, Number]:

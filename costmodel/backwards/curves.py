@@ -155,8 +155,7 @@ def _other_sizes(
 ) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """({letter: value}, {candidate: {letter: value}}) of the sizes that the figures depend on,
     without the axes' letters `apart`: first each size that has one value in all candidates that
-    depend on it, then the rest. `found` has the comparison for each value of a map's second size,
-    or one."""
+    depend on it, then the rest. `found`: one comparison, or one for each value across a map."""
     own: dict[str, dict[str, int]] = {}
     for asked, one in ((each, one) for each in found for one in each.candidates):
         used: frozenset[str] = frozenset()

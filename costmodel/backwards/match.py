@@ -184,10 +184,10 @@ def match(
         vary: the size of `mixer` that is open, of a model also one that its configuration gives;
             `sizes` gives it for the other mixer.
         phase: if it is not given, inference for t, else the first phase that has the figure.
-        form: the form of `mixer`. `dtype` and the other types: as for `budget`.
+        form: the form of `mixer`. `convention`, `dtype` and the other types: as for `budget`.
 
     Raises:
-        SizeError: an unknown figure, or sizes that do not fit.
+        TableError: a figure that is unknown or is not compared. SizeError: sizes that do not fit.
         Unanswered, Unsupported: a figure has no formula, or does not depend on the size.
 
     >>> import costmodel as cm
