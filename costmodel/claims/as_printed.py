@@ -22,8 +22,8 @@ def symbols(text: str) -> dict[str, str]:
     paper's symbols (in the spelling of `symbol_name`) to our letters for sizes.
 
     Raises:
-        SizeError: a part that is no pair, a symbol that cannot be in a formula, an unknown letter,
-            or two letters for one symbol.
+        SizeError: a part that is no pair, a symbol that cannot be in a formula, a size that is no
+            letter, or two letters for one symbol.
     """
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

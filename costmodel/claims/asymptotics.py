@@ -308,8 +308,8 @@ class GrowthComparison:
         return "; ".join(parts)
 
     def _as_one_grows(self, one: Growth, others: Sequence[Growth]) -> str:
-        """The phrase ` as l grows` or ` as d, n grow`: the fewest sizes that make a growth exceed
-        the `others` while all other sizes keep one value."""
+        """The phrase ` as l grows` or ` as d, n grow`: the fewest sizes that make the growth `one`
+        exceed the `others` while all other sizes keep one value; "" if no sizes do."""
         letters = sorted(one.letters.union(*(g.letters for g in others)))
         for number in range(1, len(letters) + 1):
             for chosen in combinations(letters, number):
@@ -458,8 +458,7 @@ def _growths_of_call(
 ) -> list[Growth]:
     """The growths of a function from the growths of its arguments, `inside`: sqrt halves powers, a
     logarithm is divided by that of its base (if one is given), rounding and Max keep the growths of
-    all arguments. Raises NoGrowth: any other function, or a logarithm whose base has several
-    growths."""
+    all arguments. NoGrowth for any other function, and for a base with several growths."""
     (first, *others) = inside
     if name == "sqrt":
         return [one ** Fraction(1, 2) for one in first]

@@ -138,7 +138,8 @@ class Claim(ABC):
         return {letter: size for letter, size in self.sizes.items() if isinstance(size, int)}
 
     def validate(self) -> None:
-        """Check that the claim has the keys that its kind needs, and that its values can be read.
+        """Check that the claim has the keys that its kind needs (a claim that is not checked needs
+        them only if it has `beside`), that its keys go together, and that its values can be read.
 
         Raises:
             ValueError: one sentence that names the key or the value.
@@ -244,8 +245,9 @@ class Claim(ABC):
         return found if "b" in self.letters else tuple(a.of_one_sequence for a in found)
 
     def _answer(self, model: str, mixer: str, interpretation: Interpretation) -> Answer:
-        """The derived answer, a formula in sizes, for a mixer ("" for `model`), or for the network
-        `model` with this mixer in all layers ("" for the network's own mixers)."""
+        """The derived answer, a formula in sizes: of `mixer`, less the parts `without`, if `model`
+        is ""; else of the network `model` with this mixer in all layers, or with the network's own
+        mixers if `mixer` is ""."""
         if not model:
             found = derive(mixer, self.quantity, interpretation)
             for part in self.without:

@@ -86,9 +86,8 @@ class FormulaClaim(Claim):
         return Finding(True, answer, {}, self._equal_words(found), compared=found)
 
     def _equal_words(self, found: IdentityCheck | None) -> str:
-        """How a formula and the derived count are known to be equal, for the note of a claim that
-        agrees: for all sizes, for all sizes other than those of the claim, or at these alone; ""
-        without a comparison."""
+        """The note of a claim that agrees, how formula and derived count are known to be equal: for
+        all sizes, all sizes but the claim's, or at these alone; "" without a comparison."""
         if found is None or not (found.proven and self.sizes):
             return found.text if found else ""
         if found.formula.letters | found.answer.letters:
@@ -104,9 +103,8 @@ class FormulaClaim(Claim):
 
     def unchecked_finding(self) -> Finding:
         """The finding, which does not hold, for a claim that is not checked. If the claim has a
-        `reconstruction` (our completion of a formula that is printed in part) and names no quantity
-        `beside`, the note says whether the completed formula equals the derived count, or why they
-        are not compared."""
+        `reconstruction` and names no quantity `beside`, the note says whether this completed
+        formula equals the derived count, or why they are not compared."""
         if self.beside or not self.reconstruction:
             return super().unchecked_finding()
         try:
@@ -314,8 +312,8 @@ class OrderingClaim(RelationClaim):
 
     def _failure(self, left: Answer, right: Answer) -> tuple[Sizes | None, bool]:
         """(sizes, decided): the smallest sizes at which the relation fails, None if none are found;
-        and whether all sizes were decided. If only the length is open, l or t, they were; else,
-        also if no size is open, the `SEARCHED` smallest sizes are tried, and they were not."""
+        whether all sizes are decided. True if the length, l or t, alone is open: it is solved for.
+        Else, also if no size is open, False: the `SEARCHED` smallest sizes are tried."""
         (letter, *others) = [*(left.letters | right.letters)] or [""]
         if others or letter not in ("l", "t"):
             return self.first_failure(left, right), False

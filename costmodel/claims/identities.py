@@ -168,8 +168,7 @@ def _tried(
 
 
 def _is_proven(formula: Formula, answer: Answer) -> bool:
-    """Whether formula and answer are proven equal at all sizes; False also if the effort exceeds
-    `EFFORT`."""
+    """Whether formula and answer are proven equal at all sizes, within an effort of `EFFORT`."""
     try:
         with limited(EFFORT):
             apart = difference(formula, answer)
@@ -255,8 +254,7 @@ def _without_extrema(value: Exact) -> Exact:
 
 
 def _whole(poly: Poly) -> Poly:
-    """The polynomial times the least common multiple of its denominators: of l/2 - w/3,
-    3*l - 2*w."""
+    """The polynomial times its denominators' least common multiple: 3*l - 2*w of l/2 - w/3."""
     return poly * lcm(*(Fraction(number).denominator for number in poly.terms.values()))
 
 

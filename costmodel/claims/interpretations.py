@@ -158,9 +158,10 @@ def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation,
 
 
 def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpretation]:
-    """Yield the claim's interpretation with none, one or two of these fields changed: the form,
-    whether work on parameters alone is counted, whether the count is per token, and how operations
-    are weighted in the total. The convention stays."""
+    """Yield the claim's interpretation with none, one or two of these fields changed: the form; of
+    a claimed number of operations, whether work on parameters alone is counted and, except in
+    inference, whether the count is per token; of a claimed total, how operations are weighted. The
+    convention stays. `left_open` has the forms and says what is claimed."""
     changes: list[Mapping[str, object]] = [{"form": form} for form in left_open.forms]
     if left_open.operations:
         changes += [{"once": False}]
@@ -178,12 +179,13 @@ def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpre
 def _convention_names(
     own: Interpretation, left_open: LeftOpen, changed: Interpretation
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the conventions to try, each as a tuple of names: every accounting (how the terms of a
-    sum count) with every set of rewrites (changes of equations); in a phase with gradients each
-    rewrite of gradients, alone and with `dense`; then every counter of another tool (`PEERS`)
-    alone. For an order of growth only the rewrites of `OF_GROWTHS` are tried; the claim's own
-    convention alone if the answer depends on no convention. A rewrite that changes no equation is
-    tried only where the claim names it: without it, the answer is the same and nearer."""
+    """Yield the conventions to try beside the fields of `changed`, each as a tuple of names: every
+    accounting (how the terms of a sum count) with every set of rewrites (changes of equations); in
+    a phase with gradients each rewrite of gradients, alone and with `dense`; then, for a number of
+    operations weighted and counted as in `own`, every counter of another tool (`PEERS`) alone. For
+    an order of growth only the claim's accounting and the rewrites of `OF_GROWTHS` are tried; the
+    claim's own convention alone if the answer depends on no convention. A rewrite that changes no
+    equation is tried only where the claim names it: the answer without it is equal, and nearer."""
     if not left_open.conventions:
         yield own.convention
         return
@@ -220,8 +222,7 @@ def _names_of_backward(own: Interpretation) -> tuple[str, ...]:
 
 def _rewrites_of_gradients(own: Interpretation) -> Iterator[str]:
     """Yield the names of the rewrites that change only a backward pass and that the claim does not
-    name, and `only=...` for each set of gradients if the claim does not state which of them are
-    computed."""
+    name, and `only=...` for each set of gradients if the claim states no such set."""
     yield from (
         name for name in OF_GRADIENTS if name not in (*PADDINGS, *own.parsed_convention.rewrites)
     )

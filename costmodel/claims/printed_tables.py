@@ -185,8 +185,8 @@ def _columns_of_rows(cells: Iterable[Cell]) -> dict[tuple[object, ...], list[str
 
 def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
     """The symbol in the cells that means the sequence length: the only one of `LENGTHS` (N, T and
-    the like) there, if no cell names l; else "". A table with a phase or convention column already
-    uses our letters."""
+    the like) there, if neither a cell nor `symbols` names l; else "". A table with a column l, or
+    of labels (phase, convention, ...), already uses our letters."""
     if "l" in symbols.values() or any("l" in cell.sizes or cell.labels for cell in cells):
         return ""
     of_length = [
@@ -202,8 +202,7 @@ def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
 
 def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
     """The (mixer, form) of a row such as `SHE, fft`: the whole text is tried first, since a title
-    may contain a comma. None if the row names no known mixer. `asked`: what the user gave for all
-    rows."""
+    may contain a comma. None if the row names no known mixer. `asked`: the user's options."""
     row = _CITED.sub("", row)
     whole, comma, form = row.rpartition(", ")
     for name, chosen in ((row, ""), *([(whole, form)] if comma else [])):
@@ -296,8 +295,7 @@ def _unit(heading: str) -> tuple[str, str]:
 
 
 def _not_claimed(heading: str) -> str:
-    """The reason why the column with this heading holds no claims, for the count of cells left out;
-    "" if it holds claims."""
+    """The reason why the column with this heading holds no claims; "" if it holds claims."""
     name = _quantity(heading)
     if "byte" in heading or "(B)" in heading or (name in CLAIMED and _in_bytes(name)):
         return f"column '{heading}' is in bytes, which claims do not cover"

@@ -180,7 +180,7 @@ def verify(
 
     Args:
         run: also execute the equations at counterexamples, and report the operations counted.
-        processes: that check at the same time, each all claims about some mixers and networks.
+        processes: how many check at the same time, each all claims about its share of the mixers.
 
     Raises:
         PublishedError: a file that cannot be read, or an id that occurs twice.

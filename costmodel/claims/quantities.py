@@ -266,8 +266,7 @@ def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]
 
 
 def _adding(interpretation: Interpretation) -> Adding:
-    """How operations are added up to one number: by which weights, and with or without those on
-    parameters alone."""
+    """How operations are added up: by which weights, with or without those on parameters alone."""
     return Adding(interpretation.weighting, interpretation.once)
 
 

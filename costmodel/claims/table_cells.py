@@ -199,8 +199,7 @@ def _body(inside: str) -> str:
 
 
 def _group(text: str, start: int = 0) -> str:
-    """The inside of the first group in braces behind `start`; the whole rest of the text if the
-    group is not closed."""
+    """The inside of the first group in braces behind `start`; all the rest, if it is not closed."""
     depth, begin = 0, text.index("{", start) + 1
     for k in range(begin, len(text)):
         depth += (text[k] == "{") - (text[k] == "}")
@@ -210,9 +209,8 @@ def _group(text: str, start: int = 0) -> str:
 
 
 def _named(cell: str, symbols: Symbols) -> str:
-    """The name of a row, as the command line takes it: sizes printed behind the title are put in
-    braces, so that `Mamba-2, $n = 8$, $P = 64$` becomes `Mamba-2{n=8,P=64}`. `symbols`: printed
-    symbol -> size letter."""
+    """The name of a row, as the command line takes it, with sizes in braces: `Mamba-2{n=8,P=64}`
+    for `Mamba-2, $n = 8$, $P = 64$`. `symbols`: printed symbol -> size letter."""
 
     def in_braces(sizes: re.Match[str]) -> str:
         pairs = (f"{_letter(x, symbols)}={value}" for x, value in _SIZE.findall(sizes[0]))
