@@ -18,7 +18,8 @@ def watched(command: str) -> Callable[[], object]:
     """Fork, if the address space has a limit (`ulimit -v`): the child returns and carries the
     command out, while the parent waits, passes SIGTERM on and exits with the child's exit code. If
     a library ended the child (`std::bad_alloc`, an exit of OpenBLAS or libgomp), which no `except`
-    catches, the parent prints a sentence on standard error. Without a limit nothing is forked.
+    catches, the parent prints a sentence on standard error and exits with `FAILED`. Without a limit
+    nothing is forked.
 
     Returns a function to be called when the command has ended by itself.
     """

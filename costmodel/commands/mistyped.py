@@ -66,9 +66,10 @@ def options_of(command: Any) -> list[str]:
 
 
 def no_option(error: Any, typed: Sequence[str]) -> str:
-    """The sentence `profile has no option --sead: did you mean --seed?`; if other commands have
-    exactly this option, it names the first of them instead; for a size that the command takes in
-    braces only (`memory --L 2`), it names the braces."""
+    """The sentence for an option that a command lacks, which names the first of these that there
+    is: braces for the head width `--h` or, of a command with --mixer, for a size (`memory --L 2`);
+    other commands with this option; a similar option, `profile has no option --sead: did you mean
+    --seed?`; else the command's help."""
     command = command_of(error)
     own = options_of(error.ctx.command)
     likely = close(error.option_name, own)  # the option of this command with the most similar name

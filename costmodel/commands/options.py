@@ -386,8 +386,7 @@ def typeset(format_: str, **options: str) -> None:
 
 
 def phases(text: str) -> tuple[str, ...]:
-    """The phases for the text of `--phase`: the name or alias of one, "both" or "all"; UsageError
-    for another word."""
+    """The phases for the text of `--phase`: one name or alias, "both" or "all"; else UsageError."""
     from costmodel.program.phases import PHASES as NAMES
     from costmodel.questions.question import EVERY, FORWARD
 
@@ -466,8 +465,7 @@ def refuse_existing(output: Path | None, force: bool) -> None:
 
 
 def emit(text: str | Iterable[str], output: Path | None, force: bool) -> None:
-    """Print text, whole or in pieces, or write it to the file `output`; with `force` it may
-    exist."""
+    """Print text or its pieces, or write it to the file `output`, which with `force` may exist."""
     refuse_existing(output, force)
     if output is None:
         printed(text)

@@ -138,8 +138,7 @@ LONGEST_SENTENCE = 2000
 
 
 def complain(sentence: str) -> int:
-    """Print one sentence on standard error, shortened to a bounded length; returns the exit status
-    `MISUSED`."""
+    """Print one sentence on standard error, a long one shortened; returns the status `MISUSED`."""
     said = short_words(" ".join(sentence.split()))
     if (left_out := len(said) - LONGEST_SENTENCE) > 0:
         half = LONGEST_SENTENCE // 2
@@ -202,8 +201,7 @@ def written_whole(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _named(output: Path) -> Iterator[None]:
-    """A `with` block for writing to `output`: an OSError inside becomes Failed, whose message names
-    `output`."""
+    """A `with` block for writing to `output`: an OSError inside becomes Failed, which names it."""
     try:
         yield
     except OSError as error:

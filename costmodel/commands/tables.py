@@ -224,7 +224,9 @@ def table(
         mixers: names, as on the command line, or mixers; the default group if there are none. A
             file that raises an exception beside other mixers is a row without values, whose
             `reasons` say why.
+        group, all: in place of names, a group, or every mixer.
         phase: training, inference, both (the default), backward, training-step or all; or several.
+        form, convention, recompute, only, loss, optimiser, sort, per_token: as on the command line.
         symbolic: formulas in the sizes that are not given.
         columns: names of columns, in this order; by default the usual ones.
         dtype: for figures in bytes; this and the other types as for `budget`.
