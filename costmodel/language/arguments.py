@@ -103,8 +103,7 @@ def written_at() -> str:
 
 
 def _usage(name: str, signature: inspect.Signature, args: Any, named: Any) -> str:
-    """The message for a call that does not fit: the function's parameters, and the arguments
-    given."""
+    """The message for a call that does not fit: the function's parameters, the given arguments."""
     takes = [p for p in signature.parameters if p != "self"]
     without = len(args) - ("self" in signature.parameters)
     given = [f"{without} without a name"] + [f"{parameter}=" for parameter in named]

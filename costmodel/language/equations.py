@@ -701,9 +701,9 @@ class Mixer:
         below: Any = None,
         value: Any = None,
     ) -> Array:
-        """Declare an array with a role (input, context, output, parameter or buffer) and return it.
-        EquationError for a name that is bad or taken, a bad `cite` or `latex`, an input, context or
-        output without an axis, or a second output."""
+        """Declare an array with a role (input, context, output, parameter or buffer) and return it;
+        `below` and `value` as for a `buffer`. EquationError for a bad or taken name, a bad shape,
+        `cite` or `latex`, an input, context or output without an axis, or a second output."""
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(
@@ -817,8 +817,7 @@ class Mixer:
     @contextmanager
     def _written(self, name: str) -> Iterator[Form]:
         """A context for the block that writes a form; at its end the form joins `forms`.
-        EquationError inside another form's block, and for a form that does not define the
-        output."""
+        EquationError inside another form's block, and for a form that never defines the output."""
         if self.writing is not None:
             raise EquationError(
                 f"form '{name}' of {self.name} begins inside form '{self.writing.name}': end "
@@ -1093,8 +1092,7 @@ def _check_own(form: Form, equation: Equation) -> None:
 
 
 def _check_array(form: Form, equation: Equation, array: Array) -> None:
-    """Raise EquationError if `array`, which an equation defines or reads, belongs to another form
-    or mixer."""
+    """Raise EquationError if `array`, which an equation has, belongs to another form or mixer."""
     mixer = form.mixer
     if form.arrays.get(array.name) is not array and mixer.arrays.get(array.name) is not array:
         said = "defined" if array is equation.array else f"read by {equation.name}"
@@ -1131,8 +1129,9 @@ def _check_printed(name: str, cite: str, latex: str) -> None:
 
 def _check_bound(equation: Equation) -> None:
     """Raise EquationError unless every index stands on the left side (is free) or is reduced over,
-    and not both; also if a free index's range names an index that the left side lacks, for a
-    division by 0, and for a transform, scan, selection or macro over indices in an expression."""
+    and not both (a macro runs over free ones: softmax); also if an index's range names an index
+    that is neither, for a division by 0, and for a transform, scan, selection or macro over indices
+    inside an expression, as these must be whole right sides."""
     free = {i.atom for i in equation.indices}  # the indices of the left side
     for index in equation.indices:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):

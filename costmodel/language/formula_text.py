@@ -263,8 +263,8 @@ class _Reader:
 
     def named(self, match: re.Match[str], spelled: str) -> Iterator[tuple[str, str, int]]:
         """Yield the tokens of one match of the tokens' pattern, as (kind, value, place in the
-        match). In the printed dialect a word of size letters is a product: `nl` gives the names n
-        and l."""
+        match); `spelled` is the part of the match that is read now. In the printed dialect a word
+        of size letters is a product: `nl` gives the names n and l."""
         names = self.names or {}
         if match["NUMBER"]:
             yield "NUMBER", spelled, 0
@@ -380,7 +380,8 @@ class _Reader:
         return self.fail(name, f"a size ({' '.join(LETTERS)}) or a function ({functions})")
 
     def operator(self, parts: Sequence[Any], k: int) -> str:
-        """The operator before operand k; `*` if two factors stand side by side.
+        """The operator before the k-th of `parts`, the operands and operators of a sum or product;
+        `*` if two factors stand side by side.
 
         Raises:
             FormulaError: a number as the second factor; a product behind `/`, since a/bc has two

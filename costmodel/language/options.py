@@ -298,6 +298,7 @@ def variant(
 
     Raises:
         UnknownMixer: the mixer lacks an option or a size; the message lists the mixer's own.
+        SizeError: a size outside of 1..2**40.
     """
     family = next(
         (v for v in vars(module).values() if isinstance(v, Family) and v.plain is mixer), None

@@ -117,8 +117,9 @@ def one_range(name: str, lower: Any, upper: Any) -> Index:
 
     Raises:
         WrongKind: a bound that is no expression in sizes and indices.
-        EquationError: a `min_` as lower bound or a `max_` as upper bound, a number that is not
-            whole, or a bound that rounds an index other than as the chunk of a row.
+        EquationError: a `min_` of several bounds as lower bound or a `max_` of several as upper
+            bound, a number that is not whole, or a bound that rounds an index other than as the
+            chunk of a row.
     """
     try:
         low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))

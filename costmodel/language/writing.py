@@ -190,7 +190,8 @@ def scan(kept: Ref, added: Ref, over: Index) -> Node:
     size. The indices of A are among those of B. The first row of A changes no result: let it be 0.
     Operations are those of Kogge and Stone's scan, or under the convention `scan=brent-kung`
     those of a scan with about 2P combinations, P: the size rounded up to a power of two, and about
-    twice the rounds.
+    twice the rounds. EquationError for an operand that is no array entry, an index that B lacks, or
+    another range.
     """
     for ref in (kept, added):
         if not isinstance(ref, Ref):

@@ -112,8 +112,7 @@ def write_softmax(
 
 
 def _masked(equation: Equation, over: Sequence[Index]) -> bool:
-    """Whether the range of an index in `over` depends on another index of the equation, as j <= i
-    does."""
+    """Whether a bound of an index in `over` names another index of the equation, as j <= i does."""
     free = {index.atom for index in equation.indices}
     bounds = (b for index in over for part in index.pieces for b in (*part.lower, *part.upper))
     return any(bound.letters & free for bound in bounds)
