@@ -175,11 +175,11 @@ def additive_pooling() -> Mixer:
         Q[i, b] = sum_(x[i, a] * W_Q[a, b], over=a) + b_Q[b]
         K[i, b] = sum_(x[i, a] * W_K[a, b], over=a) + b_K[b]
         S_q[j, i] = scaled(sum_(Q[i, a] * w_q[a, j], over=a) + b_q[j], by=h)
-        A_q[j, i] = softmax(S_q[j, i], over=i)
+        A_q[j, i] = softmax(S_q[j, i], over=i)  # weights of the queries, by scores S_q
         q[(j - 1) * h + c] = sum_(A_q[j, i] * Q[i, (j - 1) * h + c], over=i)
         P[i, b] = q[b] * K[i, b]
         S_k[j, i] = scaled(sum_(P[i, a] * w_k[a, j], over=a) + b_k[j], by=h)
-        A_k[j, i] = softmax(S_k[j, i], over=i)
+        A_k[j, i] = softmax(S_k[j, i], over=i)  # weights of the rows of P, by scores S_k
         k[(j - 1) * h + c] = sum_(A_k[j, i] * P[i, (j - 1) * h + c], over=i)
         U[i, b] = k[b] * Q[i, b]
         y[i, b] = sum_(U[i, a] * W_U[a, b], over=a) + b_U[b] + Q[i, b]

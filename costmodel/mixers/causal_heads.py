@@ -49,7 +49,8 @@ def _projected_rows(
     f: Form, name: str, weights: str, width: Poly, channel: str, cite: str
 ) -> Array:
     """Define and return `name` (n, l, width), the projection x W split into n heads. W (d, n*width)
-    is declared under the name `weights`; `channel` names the index of a head's channels."""
+    is declared under the name `weights`; `channel` names the index of a head's channels; `cite` is
+    the equation's number in the thesis."""
     x, j, i, _, a = _common(f)
     l, d, n = f.mixer.sizes("l d n")
     c = f.index(channel, 1, width)

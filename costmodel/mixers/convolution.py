@@ -87,6 +87,7 @@ def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool)
         i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
         a, b, p = f.index("a", 1, d), f.index("b", 1, d), f.index("p", 1, k)
         s, row = tap_and_row(f, i, l, k, causal=causal)
+        # gates, gated rows, weighted sums of these
         S, G, R = f.array("S", l, d), f.array("G", l, d), f.array("R", l, d)
         S[i, b] = function("sigmoid", sum_(x[i, a] * W_2[a, b], over=a))
         G[i, b] = sum_(x[i, a] * W_1[a, b], over=a) * S[i, b]
@@ -150,7 +151,7 @@ def depthwise_and_pointwise() -> Mixer:
         s, row = tap_and_row(f, i, l, k, causal=False)  # the tap, and the row that it reads
         H, Z, U = f.array("H", l, d), f.array("Z", l, d), f.array("U", l, d)
         H[i, b] = function("gelu", sum_(x[row, b] * W[s, b], over=s) + b_W[b])
-        Z[i, b] = H[i, b] * gain_W[b] + bias_W[b] + x[i, b]
+        Z[i, b] = H[i, b] * gain_W[b] + bias_W[b] + x[i, b]  # batch norm, input added
         U[i, b] = function("gelu", sum_(Z[i, a] * W_out[a, b], over=a) + b_out[b])
         y[i, b] = U[i, b] * gain_out[b] + bias_out[b]
     return m

@@ -193,7 +193,8 @@ def chunks_by_head(rows: Rows) -> None:
     """Define R in chunks of C rows: N (n, l, V), the values weighed by decayed scores within each
     chunk; S (n, l//C, K, V), the decayed sum of k v^T at the end of each complete chunk; and R,
     which is N plus, in a later chunk, what the queries read of S at the end of the chunk before. n
-    heads, keys of K and values of V channels."""
+    heads, keys of K and values of V channels; D_C (n, C + 1) has each head's decay to the powers 0
+    to C."""
     f, (n, l, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[2], rows.heads
     (C,) = f.mixer.sizes("C")
     chunks = Chunks(f, l, C)
@@ -210,12 +211,12 @@ def chunks_by_head(rows: Rows) -> None:
     )
     N[j, row(q, e), c] = sum_(A[j, q, e, s] * rows.V[j, row(q, s), c], over=s)
     at = row(chunks.complete, w)
-    K_C[j, at, p] = D[j, C - w + 1] * rows.K[j, at, p]
+    K_C[j, at, p] = D[j, C - w + 1] * rows.K[j, at, p]  # decayed to the chunk's last row
     for o, before in chunks.whole:
         own = sum_(K_C[j, row(o, w), p] * rows.V[j, row(o, w), c], over=w)
         S[j, o, p, c] = own if before is None else D[j, C + 1] * S[j, before, p, c] + own
     at = row(g, u)
-    Q_C[j, at, p] = D[j, u + 1] * rows.Q[j, at, p]
+    Q_C[j, at, p] = D[j, u + 1] * rows.Q[j, at, p]  # decayed since the chunk before
     rows.read(k, N[j, k, c])
     rows.read(at, N[j, at, c] + sum_(Q_C[j, at, p] * S[j, g - 1, p, c], over=p))
 
@@ -289,7 +290,7 @@ def chunks_by_channel(rows: Rows) -> None:
     K_B[j, q, e, p] = rows.K[j, q, e, p] / B[j, q, e, p]
     A[j, q, e, s] = sum_(Q_B[j, q, e, p] * K_B[j, q, s, p], over=p)
     N[j, q, e, c] = sum_(A[j, q, e, s] * rows.V[j, q, s, c], over=s)
-    K_C[j, o, w, p] = K_B[j, o, w, p] * B[j, o, C, p]
+    K_C[j, o, w, p] = K_B[j, o, w, p] * B[j, o, C, p]  # decayed to the chunk's last row
     for chunk, before in chunks.whole:
         own = sum_(K_C[j, chunk, w, p] * rows.V[j, chunk, w, c], over=w)
         kept = None if before is None else B[j, chunk, C, p] * S[j, before, p, c]

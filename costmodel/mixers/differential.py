@@ -91,7 +91,7 @@ def differential_attention(chosen: Chosen) -> Mixer:
             head = j, o
             T, L = f.array("T", 2), f.array("L", 1, latex=r"\lambda")
             T[s] = exp(sum_(of_lambda[0][s, c] * of_lambda[1][s, c], over=c))
-            L[u] = T[1] - T[2] + Constant(Poly.of(FIRST))
+            L[u] = T[1] - T[2] + Constant(Poly.of(FIRST))  # lambda
             queries = sum_(x[i, a] * W_Q[a, s, j, (o - 1) * h + c], over=a)
             Q = turned(f, "Q", queries, s, j, o, i, c)
             K = turned(f, "K", sum_(x[i, a] * W_K[a, s, j, c], over=a), s, j, i, c)

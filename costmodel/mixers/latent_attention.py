@@ -228,7 +228,7 @@ def mla(chosen: Chosen) -> Mixer:
             A[j, i, k] = softmax(Z[j, i, k], over=k)
             O[i, (j - 1) * V + v], out = read(A), O
             if W_G is not None:
-                G, out = f.array("G", n, l), f.array("GO", l, n * V)
+                G, out = f.array("G", n, l), f.array("GO", l, n * V)  # gates, gated heads
                 G[j, i] = function("sigmoid", sum_(x[i, a] * W_G[a, j], over=a))
                 out[i, (j - 1) * V + v] = G[j, i] * O[i, (j - 1) * V + v]
             w = f.index("w", 1, n * V)

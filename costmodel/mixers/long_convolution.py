@@ -61,6 +61,7 @@ def explicit() -> Mixer:
             i, s = f.index("i", 1, l), f.index("s", 1, l)
             a, b = f.index("a", 1, d), f.index("b", 1, d)
             K, H = f.array("K", l, d), f.array("H", l, d)
+            # w - lambda where w > lambda, w + lambda where w < -lambda, else 0
             above, below = w[s, b] - squash[1], -w[s, b] - squash[1]
             K[s, b] = function("relu", above) - function("relu", below)
             H[i, b] = function("gelu", convolved(f, form, x, K, D))

@@ -76,7 +76,7 @@ def linformer(chosen: Chosen) -> Mixer:
 
         for rows, W in ((Q, W_Q), (K, W_K), (V, W_V)):
             rows[j, i, c] = sum_(x[i, a] * W[a, (j - 1) * h + c], over=a)
-        P_K[j, p, c] = sum_(entry(E) * K[j, i, c], over=i)
+        P_K[j, p, c] = sum_(entry(E) * K[j, i, c], over=i)  # r sums of keys, and of values
         P_V[j, p, c] = sum_(entry(F) * V[j, i, c], over=i)
         Z[j, i, p] = scaled(sum_(Q[j, i, c] * P_K[j, p, c], over=c), by=h)
         A[j, i, p] = softmax(Z[j, i, p], over=p)
@@ -161,15 +161,15 @@ def landmarks() -> Mixer:
         A[j, q, p] = softmax(Z_A[j, q, p], over=p)
         B[j, p, i] = softmax(Z_B[j, p, i], over=i)
         N[j, p] = sum_(A[j, q, p], over=q)
-        G[j] = max_over(N[j, p], over=p)
-        Z[1, j, p, q] = A[j, q, p] / G[j]
+        G[j] = max_over(N[j, p], over=p)  # the largest column sum of A
+        Z[1, j, p, q] = A[j, q, p] / G[j]  # the first approximation of A^+; round o - 1 gives Z[o]
         X[o, j, p, q] = sum_(A[j, p, u] * Z[o - 1, j, u, q], over=u)
         U[o, j, p, q] = unit[1, p, q] - X[o, j, p, q]
         H[o, j, p, q] = unit[2, p, q] - sum_(X[o, j, p, u] * U[o, j, u, q], over=u)
         S[o, j, p, q] = unit[3, p, q] - sum_(X[o, j, p, u] * H[o, j, u, q], over=u)
         Z[o, j, p, q] = sum_(Z[o - 1, j, p, u] * S[o, j, u, q], over=u) / 4
-        P_V[j, p, c] = sum_(B[j, p, i] * V[j, i, c], over=i)
-        T[j, i, p] = sum_(F[j, i, q] * Z[ROUNDS + 1, j, q, p], over=q)
+        P_V[j, p, c] = sum_(B[j, p, i] * V[j, i, c], over=i)  # B V
+        T[j, i, p] = sum_(F[j, i, q] * Z[ROUNDS + 1, j, q, p], over=q)  # F A^+
         R[i, (j - 1) * h + c] = sum_(T[j, i, p] * P_V[j, p, c], over=p)
         y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
     return m

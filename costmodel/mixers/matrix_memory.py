@@ -209,7 +209,7 @@ def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
     L, A, B = (f.array(name, n, number, C, C) for name in "LAB")
     T, E, P = f.array("T", n, l // C), f.array("E", n, l // C, C), f.array("P", n, l // C)
     G[j, q, e] = sum_(F[j, q, s], over=s)
-    J[j, q, e] = I[j, q, e] - G[j, q, e]
+    J[j, q, e] = I[j, q, e] - G[j, q, e]  # exponent of a key, to which G of a later row is added
     L[j, q, e, s] = G[j, q, e] + J[j, q, s]
     X[j, q, e] = max_over(L[j, q, e, s], over=s)
     for o, before in chunks.whole:
@@ -232,6 +232,7 @@ def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
         Z[j, o, p] = row
     A[j, q, e, s] = scaled(sum_(Q[j, q, e, p] * K[j, q, s, p], over=p), by=width)
     B[j, q, e, s] = A[j, q, e, s] * exp(G[j, q, e] + J[j, q, s] - M[j, q, e])
+    # what a row reads of its chunk, the sum of its weights there, the decay of the state before
     own, weights, kept = (
         f.array("O_C", *V.shape),
         f.array("W_C", *M.shape),
