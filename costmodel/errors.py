@@ -167,8 +167,7 @@ def _digits(number: object) -> str:
 
 
 LONGEST, LONGEST_WORD = 400, 200
-"""The most characters of another code's exception, and of one word of a sentence, that are
-shown."""
+"""The most characters shown of another code's exception, and of one word of a sentence."""
 
 
 def short_words(text: str) -> str:
