@@ -451,6 +451,26 @@ def test_the_span_of_a_late_first_row_by_hand() -> None:
         assert found.at(l=l, d=d) == 2 + 2 * (l - 1) + 1 + ceil_log2(d) + 1 + 1 + 1 + 1
 
 
+def read_in_three_ways(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Of R's gradient, each row is a sum of its own, which R's loop reads: row 1, read by Q, the
+    last row, which no row of R reads, and the others."""
+    l, d = x.shape
+    h, i, b, w = f.index("h", 2, l), f.index("i", 1, l), f.index("b", 1, d), m.parameter("w", d)
+    R, Q, C = f.array("R", l, d), f.array("Q", d), f.array("C", l, d)
+    R[1, b] = w[b]
+    R[h, b] = function("tanh", R[h - 1, b])
+    C[i, b] = R[i, b]
+    Q[b] = function("tanh", R[1, b])
+    y[i, b] = R[i, b] * x[i, b] * Q[b] * C[i, b]
+
+
+def test_a_loop_reads_what_is_written_after_its_first_equation() -> None:
+    compared = GradientComparison(mixer(read_in_three_ways))
+    for length in (1, 2, 4):
+        compared.at({"l": length, "d": 1})
+    assert compared.apart == []
+
+
 def test_a_lone_row_at_no_distance_from_the_last_is_refused() -> None:
     def in_between(m: Mixer, f: Form, x: Array, y: Array) -> None:
         (l, d), (C,) = x.shape, m.sizes("C")

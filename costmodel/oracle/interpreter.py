@@ -2,7 +2,7 @@
 
 An instrumented scalar (`scalars.Scalar`) records with its value the depth, the steps, the latest
 token, and whether the value depends on an input or a context. `Run` executes the equations in the
-order in which they are written, those of a loop when an entry is first needed, and records for
+order in which they are written, those of `on_demand` when an entry is first needed, and records for
 every instance what it did, read and wrote. Each equation is first compiled to functions of a point.
 An empty sum (no term) is 0, and adding it or multiplying by it costs nothing.
 `STEPS` and `ALONE` define every kind of node.
@@ -135,7 +135,7 @@ class Interpreter:
         ready: Container[int] = (),
     ) -> None:
         """Put the given `values` into memory, compile the equations, and run them in order; an
-        instance of a loop runs when one of its entries is first needed."""
+        instance of `on_demand` runs when one of its entries is first needed."""
         self.sizes = sizes
         self.accounting = accounting
         self.dense = dense
@@ -157,7 +157,7 @@ class Interpreter:
         self.work = [self._work(equation) for equation in system.equations]
         self.waiting: dict[Entry, tuple[int, Point]] = {}
         """Entry of a loop, not computed yet -> (equation number, point) of its instance."""
-        looped = in_loops(system)
+        looped = on_demand(system)
         for number in looped:
             self._register(number)
         for number, work in enumerate(self.work):
@@ -701,10 +701,20 @@ def of_a_sequence(system: System) -> Collection[Array]:
 
 
 @lru_cache(maxsize=64)
-def in_loops(system: System) -> Collection[int]:
-    """The numbers of equations whose array depends on itself, directly or through others."""
-    needs = needed(system)
-    return [k for k, e in enumerate(system.equations) if e.array in needs[e.array]]
+def on_demand(system: System) -> Collection[int]:
+    """The numbers of the equations that run when an entry is first needed: those of loops, whose
+    array depends on itself, directly or through others, and those of arrays that a loop reads but
+    that are written after its first equation: all of S[i] = S[i-1]*x[i], T = x[1]*x[2], S[1] = T.
+    """
+    needs, loops = needed(system), dict[Array, int]()
+    for k, e in enumerate(system.equations):
+        if e.array in needs[e.array]:
+            loops.setdefault(e.array, k)
+    return [
+        k
+        for k, e in enumerate(system.equations)
+        if e.array in loops or any(k > first and e.array in needs[a] for a, first in loops.items())
+    ]
 
 
 def needed(system: System) -> dict[Array, set[Array]]:
