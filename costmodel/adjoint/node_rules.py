@@ -175,7 +175,7 @@ def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
 
 def _mean(node: Div) -> Reduce | None:
     """The sum in a quotient that is a mean: a sum over indices with one lower and one upper bound
-    each, divided by its number of terms (over j in 1..n, by n). None for any other quotient."""
+    each, over the number of its terms (of j in 1..n, over n). None for any other quotient."""
     terms, number = node.left, Poly.of(1)
     if not (isinstance(terms, Reduce) and terms.kind == "sum" and len(terms.parts) == 1):
         return None

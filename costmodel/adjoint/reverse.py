@@ -435,8 +435,9 @@ class _Builder(Sums):
             RULES[type(node)].hand(self, node, gradient, scope)
 
     def stored(self, gradient: Node, scope: Scope) -> Node:
-        """Write the equation of a new array that holds the gradient, for several readers, and
-        return a reference to it; the gradient itself, without an array, if it costs nothing."""
+        """Write the equation of an array that holds the gradient, for several readers, and return a
+        reference to the array, which is new unless another equation of the scope's array has the
+        same expression there; the gradient itself, without an array, if it costs nothing."""
         if gradient.is_free:
             return gradient
         of, over = scope.equation.array, scope.over

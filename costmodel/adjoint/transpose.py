@@ -45,7 +45,7 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.polynomial import Poly, atom_name, by_text, call, index_atom
 
 Layout = tuple[Poly | None, ...]
-"""For each axis of an array: the inner index's extent if the axis flattens two indices, or None."""
+"""For each axis: the extent of the inner index if the axis flattens two indices, else None."""
 
 
 Scale = tuple[type[Mul | Div], Constant]
@@ -179,7 +179,8 @@ def _pinned(
     where: Iterable[Poly], solved: Mapping[str, Poly], indices: Sequence[Index], whole: Constraints
 ) -> frozenset[str]:
     """The solved indices (`solved`: index -> its value in the entry's axes) that are kept as
-    summation indices with one value; `where` are the conditions on all indices.
+    summation indices with one value. `where`: the conditions on all indices; `whole`: those that
+    every entry of the array satisfies.
 
     If x[e] is read by the instances (p, e), entry k has e = k, and the bound `e <= l - (p-1)*C`
     becomes `p*C <= l + C - k`, a bound on p with a stride, which a range cannot express. A range
