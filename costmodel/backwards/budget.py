@@ -139,7 +139,7 @@ def limits(asked: Iterable[tuple[str, object]]) -> tuple[Limit, ...]:
 
 @dataclass(frozen=True)
 class Kink:
-    """A size `at` which the quantity `of` begins to grow otherwise, or if `constant` not at all."""
+    """The size `at` from which on the quantity `of` grows otherwise or, if `constant`, no more."""
 
     of: str
     at: int

@@ -283,7 +283,7 @@ class Crossover:
 
         Raises:
             SizeError: a size that is no positive integer, or does not fit the candidates.
-            Unanswered: a candidate lacks the figure, or at a size a position beyond its weights.
+            Unanswered: a candidate lacks the figure, or a position is beyond a candidate's weights.
         """
 
         def at(sizes: Mapping[str, int]) -> dict[str, Number]:

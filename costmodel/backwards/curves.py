@@ -95,14 +95,14 @@ def curves(found: Crossover, sizes: Sequence[int] = (), board: object | None = N
             any candidate.
         Unanswered: no candidate has a value at any of the sizes.
     """
-    break_evens, unmarked = _break_evens(found)
+    break_evens, unmarked = _break_evens(found)  # unmarked: why none are derived, or ""
     sizes = sorted(sizes) or usual_sizes(found, break_evens)
     drawn = tuple(_curve(found, one, sizes, board) for one in found.candidates)
     if not any(one.values for one in drawn):
         reasons = [f"{one.name}: {next(iter(one.reasons.values()))}" for one in drawn]
         raise Unanswered(f"nothing is drawn: {'; '.join(reasons)}")
     inside = tuple(one for one in break_evens if sizes[0] <= one.size <= sizes[-1])
-    fixed, own = _other_sizes([found], (found.over,), board)
+    fixed, own = _other_sizes([found], (found.over,), board)  # sizes of all; of each candidate
     return Curves(found.figure, found.over, found.phase, fixed, own, drawn, inside, unmarked)
 
 
@@ -155,7 +155,8 @@ def _other_sizes(
 ) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """({letter: value}, {candidate: {letter: value}}) of the sizes that the figures depend on,
     without the axes' letters `apart`: first each size that has one value in all candidates that
-    depend on it, then the rest. `found`: one comparison, or one for each value across a map."""
+    depend on it, then the rest. `found`: one comparison, or one for each value across a map;
+    `board`: as for `curves`."""
     own: dict[str, dict[str, int]] = {}
     for asked, one in ((each, one) for each in found for one in each.candidates):
         used: frozenset[str] = frozenset()

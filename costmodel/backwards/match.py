@@ -220,9 +220,9 @@ def compared(
 ) -> Match:
     """The values of the size `vary` of the first mixer of `pair` at which a figure equals that of
     the second mixer, or is nearest to it; `forms` are those of both; errors as for `nearest`.
-    `given` maps each given size to one value, or to the letter of an equal size; its value of
-    `vary` is for the second mixer alone. A network as first mixer has `vary` open in place of the
-    value in its configuration."""
+    `given` maps each given size to one value, or to the letter of an equal size; a value given for
+    `vary` is that of the second mixer alone. A network as first mixer has `vary` open, whatever its
+    configuration says."""
     (one, two), (form, its_form) = pair, forms
     one = opened(one, vary)
     refuse_unknown([vary], (one, two))
