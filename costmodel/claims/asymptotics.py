@@ -197,8 +197,8 @@ def _assumed(mixer: Mixer) -> Assumptions:
 
 
 def _while_growing(sizes: Assumptions, grown: Mapping[str, Growth]) -> Assumptions:
-    """The assumptions while sizes grow as the claim states, such as n as l**2: d/n >= 1 becomes
-    d/l**2 >= 1. NoGrowth if a size would exceed a size that bounds it, as n growing as d**2."""
+    """The assumptions `sizes` while sizes grow as in `grown` (size -> growth), such as n as l**2:
+    d/n >= 1 becomes d/l**2 >= 1. NoGrowth if a size exceeds its bound, as n growing as d**2."""
     found = []
     for quotient in sizes.quotients:
         found.append(quotient.put(grown))

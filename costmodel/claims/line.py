@@ -67,8 +67,8 @@ def _claim(
     symbols: Symbols,
 ) -> Claim:
     """The claim in one line of text, such as `total = O(l*B) with B growing as sqrt(l)`, about a
-    form of a mixer in a phase; `name`, the number of the line, is its id and place, and `names` are
-    those of the convention.
+    form of a mixer in a phase; `name`, the number of the line, is its id and place, `names` are
+    those of the convention, and `symbols` maps symbols in the text to our letters.
 
     Raises:
         PublishedError: the line cannot be read; the message says what was expected.
@@ -118,6 +118,7 @@ def claim_class(
     Args:
         asked: the figure that the claim is about; a critical path is read as steps.
         parts: the right sides of the claim: a path, O(...), or a formula and a simplification.
+        symbols: symbol in `parts` -> our letter for the size.
         growing: size -> its growth, stated behind an O(...); None of a cell in a table, where
             O(...) means the order itself, not an upper bound.
 

@@ -84,6 +84,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
     """Yield the cells of every table of a LaTeX file, row by row; left out are empty cells and
     `--`. In a short row the last cells are empty. In a row with a \\multicolumn beside other cells,
     or with more cells than headings, it is not known which column a cell is in (`Cell.unread`).
+    `symbols`: printed symbol -> our letter of a size.
 
     The phase follows from the beginning of the caption (`CAPTIONS`), which also holds for a table
     without a caption behind it. Sizes come from the caption (`$l = 128$`) and from columns with a
@@ -176,7 +177,8 @@ def _in_our_letters(formula: str, symbols: Symbols) -> str:
 def _sizes(caption: str, symbols: Symbols) -> dict[str, dict[str, int]]:
     """The sizes in a caption, by the name of the mixer that they are for: `sinks $s = 4$, groups
     (mamba-2) $G = 1$, rank (rwkv-7) $G = 64$` gives mamba-2 and rwkv-7 their values of G. Under ""
-    stands the first value of each letter; `$t = l$` gives t the value of l."""
+    stands the first value of each letter; `$t = l$` gives t the value of l. Letters are ours, by
+    `symbols`."""
     said = [
         (names, _letter(x, symbols), _letter(value, symbols))
         for names, x, value in _OF_MIXERS.findall(caption)
