@@ -402,8 +402,8 @@ def trained(
     loss: str | None,
     optimiser: str | None,
 ) -> Convention:
-    """The convention with the options of a backward pass: recompute, only and loss, None if not
-    typed. `asked_for` are the phases; `optimiser` is only checked.
+    """The convention `given` with the options of a backward pass: recompute, only and loss, None
+    if not typed. `asked_for` are the phases; `optimiser` is only checked.
 
     Raises:
         UsageError: an unknown choice, or an optimiser without a training step or without gradients

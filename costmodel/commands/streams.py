@@ -201,7 +201,7 @@ def written_whole(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _named(output: Path) -> Iterator[None]:
-    """A `with` block for writing to `output`: an OSError inside becomes Failed, which names it."""
+    """A `with` block that writes to `output`: an OSError becomes Failed, which names `output`."""
     try:
         yield
     except OSError as error:
