@@ -335,9 +335,9 @@ def _run_again(module: ModuleType, name: str) -> Mixer:
 def sized(plain: Mixer, sizes: Mapping[str, int], write: Callable[[], Mixer]) -> Mixer:
     """A mixer with sizes of its own, written by `write` while `GIVEN` holds the sizes.
 
-    `plain`, the mixer without these sizes, becomes its `at_any_sizes`, about which proofs for all
-    sizes ask. If the sizes give h, a second writing takes the place of `plain`, since h is a size
-    by itself only in a mixer that is written with h.
+    `plain`, the mixer without these sizes, becomes the new mixer's `at_any_sizes`, about which
+    proofs for all sizes ask. If the sizes give h, a second writing takes the place of `plain`,
+    since h is a size by itself only in a mixer that is written with h.
     """
     token = GIVEN.set(MappingProxyType(dict(sizes)))
     try:

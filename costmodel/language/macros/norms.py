@@ -133,8 +133,8 @@ def _composite(
     eps: Any,
     least: Any = 0,
 ) -> Node:
-    """The node of a norm, with its constants as exact decimals and gain and bias as expressions;
-    EquationError if x is no array entry with the indices `over`, or a constant is negative."""
+    """The node of the norm `name`, with eps and least as exact decimals, gain and bias as
+    expressions; EquationError if x is no entry with the indices `over`, or a constant below 0."""
     factor, offset = (None if part is None else node(part) for part in (gain, bias))
     small = _small(name, "eps", eps), _small(name, "least", least)
     indices = indices_in(over)
