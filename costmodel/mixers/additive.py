@@ -93,7 +93,8 @@ def attention(
     cites: tuple[str, str] = ("", ""),
 ) -> Mixer:
     """The mixer of causal self-attention whose values are the rows of x (l, d): y_i is the sum of
-    the rows k <= i of x, weighted by the softmax of their scores. Its one form is `direct`.
+    the rows k <= i of x, weighted by the softmax of their scores. Its one form is `direct`. The
+    texts (`name` to `source`) are those of `Mixer`.
 
     Args:
         score: the function that gives the score of rows i and k, from the form, x and the

@@ -119,7 +119,7 @@ def heads(
     output_bias: bool = False,
 ) -> Mixer:
     """One mixer of the family: causal attention in n heads, concatenated and projected by W_out.
-    Its one form is `direct`.
+    Its one form is `direct`. The texts (`name` to `source`) are those of `Mixer`.
 
     Args:
         scores: the function that gives the scores of row i and key k, from the form and a width.

@@ -143,7 +143,7 @@ def extractor(
     aliases: tuple[str, ...] = (),
 ) -> Mixer:
     """One mixer of the family: an extraction, which is a causal weighted sum over rows, with maps
-    around.
+    around. The texts (`name` to `source`, and `aliases`) are those of `Mixer`.
 
     Args:
         extraction: the name and axes of its weights, and form -> the function that writes it.

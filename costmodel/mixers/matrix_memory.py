@@ -195,10 +195,11 @@ def _parallel(f: Form, Q: Array, K: Array, V: Array) -> Array:
 
 
 def _chunked(f: Form, Q: Array, K: Array, V: Array) -> Array:
-    """Define and return H (n, l, h), what the heads read, by chunks: values weighted by the gated
-    products of pairs within chunks, and the reads of S and Z at the end of the chunk before. G sums
-    F since the chunk's start, L has the exponents of pairs, X the largest of a row's, T bounds the
-    exponents at a chunk's end, M those of a row; E weighs a row at the end, P the state before."""
+    """Define and return H (n, l, h), what the heads read of Q, K and V (n, chunks, C, width):
+    values weighted by the gated products of pairs within chunks, and the reads of S and Z at the
+    end of the chunk before. G sums F since the chunk's start, L has the exponents of pairs, X the
+    largest of a row's, T bounds the exponents at a chunk's end, M those of a row; E weighs a row at
+    the end, P the state before."""
     (n, number, C, width), h, (l,) = K.shape, V.shape[3], f.mixer.sizes("l")
     chunks = Chunks(f, l, C)
     (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete  # (chunk, place), z > 1
