@@ -293,8 +293,8 @@ def _stated(verdict: Verdict) -> str:
 def _items_below(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the lines below a claim as (name, text): the verdict and what it means; then the
     derived value, the difference, where both are equal, the first counterexample, the conventions
-    under which the claim is true, and the note, without the values that the counterexample shows,
-    as far as there are any."""
+    or readings under which the claim is true (the first `MOST_ALTERNATIVES`), and the note, without
+    the values that the counterexample shows, as far as there are any."""
     tried = verdict.verdict == "agrees" and not verdict.proven
     unsized = verdict.verdict == "disagrees" and not verdict.sized
     means = TRIED if tried else UNSIZED if unsized else MEANINGS[verdict.verdict]

@@ -115,8 +115,9 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
     free = dict.fromkeys(two.counts)
 
     def counterpart(name: str) -> str:
-        """The array of the second mixer that matches an array of the first, `K_p.grad` for `K.grad`
-        once K and K_p are partners; "" if none."""
+        """The name of the array of the second mixer (`right`) that matches the array `name` of the
+        first (`left`): its `partner`, or of a derived array the same of what it is derived from,
+        `K_p.grad` for `K.grad` once K and K_p are partners; "" if none."""
         array = left.whole.get(name) or left.system.mixer.arrays.get(name)
         if name in partner or array is None or array.origin is None:
             return partner.get(name, "")
@@ -128,7 +129,7 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
         """The partner of the equation `name` of the first mixer, among the equations of the second
         without a partner so far (`free`): the `counterpart` of its array, else the first equation
         by the rules of `aligned`, in order; "" if none. Rules 2 and 4 pass over a name that the
-        first mixer has too: rules 1 and 3 are for equal names."""
+        first mixer has too: rules 1 and 3 are for equal names. `ways`: the finds of each rule."""
         if (known := counterpart(name)) in free:
             return known
         wanted = {counterpart(n) for n in left.reads[name]}
@@ -350,8 +351,7 @@ class Differences:
         return (*own, *([" / "] if own else []), self.two.array(two))
 
     def _totals_sentence(self, table: Table, phase: str) -> str:
-        """A sentence that compares the totals of both mixers, which stand in the last row of the
-        table."""
+        """A sentence that compares the totals of both mixers, the last row of the table."""
         _, own, other, *_ = table.body[-1]
         assert isinstance(own, int) and isinstance(other, int)
         (one, two), occasion = self.names, OCCASIONS[phase]

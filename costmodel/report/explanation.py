@@ -185,8 +185,7 @@ class Explanation:
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
 
     def _reason(self, phase: str) -> str | None:
-        """Why a phase does not exist or is not derived, as the end of a sentence; None if the phase
-        has an answer."""
+        """Why a phase has no answer or is not derived, as the end of a sentence; else None."""
         try:
             system_of(self.mixer, self.form, self.convention.rewrites, phase)
         except Unsupported as error:
@@ -450,9 +449,9 @@ def _header(figure: Figure) -> str:
 
 
 def _rows(case: Case, figure: Figure) -> Iterator[Row]:
-    """Yield the rows of a figure: its name, its number at the case's sizes and its formula; a row
-    for each part of a figure with names, such as `erf`; the steps of a critical path behind their
-    number."""
+    """Yield the rows of a figure: its name, its number at the case's sizes, and its formula, or why
+    it has none; a row for each part of a figure with names, such as `erf`; of a critical path, the
+    length as number and formula, and the steps behind the formula."""
     batch = {letter: size for letter, size in case.sizes.items() if letter == "b"}
     symbolic = replace(case, sizes=batch, symbolic=True)
     if figure.kind == "names":

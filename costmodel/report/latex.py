@@ -292,8 +292,7 @@ def preamble(command: str, *, turned: bool = False) -> str:
 
 
 def _loosely(words: str) -> str:
-    """A paragraph; if it is long and has formulas, which LaTeX does not break, with spaces that
-    stretch (\\sloppy)."""
+    """A paragraph; with spaces that stretch (\\sloppy) if it is long and has formulas."""
     return rf"{{\sloppy {words}\par}}" if len(words) > LONG and "$" in words else words
 
 
@@ -571,7 +570,8 @@ class _Layout:
 
     def _cell(self, column: Column, cell: Text) -> str:
         """A cell in LaTeX; for a formula that is printed below the table its letter, for a
-        piecewise formula its case at the default sizes with the letter."""
+        piecewise formula its case at the default sizes with the letter. LaTeX may break the words
+        of a wide column after signs."""
         if cell in self.letters:
             letter, main = self.letters[cell], self.main(cell)
             if main is None:
@@ -680,8 +680,8 @@ def _float(made: _Layout, caption: str, label: str, own: Sequence[str], star: st
 
 
 def _long(made: _Layout, caption: str, label: str, own: Sequence[str]) -> str:
-    """The LaTeX of a table over several pages (longtable), in landscape if it is laid out for that;
-    a two-column text is set in one column meanwhile."""
+    """The LaTeX of a table over several pages (longtable), in landscape if laid out for that; a
+    two-column text has one column meanwhile. `caption`, `label`, `own`: as `_float` has them."""
     lines = [
         r"\csname if@twocolumn\endcsname\onecolumn\let\tableends\twocolumn"
         r"\else\let\tableends\relax\fi",

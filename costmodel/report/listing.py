@@ -261,8 +261,7 @@ def _options(entries: Sequence[Entry]) -> list[Note]:
 
 
 def _variants(entries: Sequence[Entry], whole: bool) -> list[Note]:
-    """[A note with the names of variants, and with what they stand for if `whole`]; [] without
-    variants."""
+    """[A note with the names of variants, and with what they stand for if `whole`]; or []."""
     named = [item for entry in entries for item in entry.mixer.variants.items()]
     listed = ", ".join(f"{name} ({stands})" if whole else name for name, stands in named)
     what = "variants with names of their own, which options and sizes may follow"

@@ -82,7 +82,7 @@ def document(
     table: Table, hint: str = "", printable: Callable[[Text], Text] | None = None
 ) -> Document:
     """The document of a table of costs: a table per phase; below them the mixers that were left
-    out, and the `hint` if there is one. `printable` gives the cell to print for a value's cell."""
+    out, and the `hint` if there is one. `printable`: the cell of a value -> the cell printed."""
     phases = [block.phase for block in table.blocks]
     return Document(
         lambda: [
@@ -101,7 +101,8 @@ def shown(
 ) -> doc.Table:
     """The table of one phase. Sizes that vary have a column even if it is not requested; the form
     has a column only if that is requested, and otherwise stands behind the mixer's name. Rows
-    without the phase stand in a note if no mixer was named. `printable`: as `document` has it."""
+    without the phase stand in a note if no mixer was named; with a column `ratio`, causal mixers
+    stand above the others. `printable`: as `document` has it."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
     # mixer and form begin the row, if asked for first, and the sizes that vary follow
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
@@ -135,9 +136,9 @@ def shown(
 def _used(
     rows: Sequence[Row], names: Sequence[str], cells: Sequence[tuple[Text, ...] | doc.Section]
 ) -> set[str]:
-    """The sizes that the values of the columns `names` depend on, which the caption then names; in
-    a table of formulas, those that the `cells` print or that have a number or another size in their
-    place."""
+    """The sizes that the values of the columns `names` of the `rows` depend on, which the caption
+    then names. In a table of formulas, of these only the sizes that have a number or another size
+    in their place, and all sizes that the `cells` print."""
     used: set[str] = set()
     for row in rows:
         open_ = {*row.sizes, *row.ties}
@@ -558,7 +559,8 @@ _NAME = re.compile(r"([A-Za-z]|\\[A-Za-z]+)(_[A-Za-z0-9]+)?|[A-Za-z]+")
 
 
 def symbol_names(text: str, mixers: Sequence[Mixer], *, explained: bool = False) -> dict[str, str]:
-    r"""Read `--symbols l=N,d=d_model,t=\tau` as letter -> its symbol in LaTeX.
+    r"""Read `--symbols l=N,d=d_model,t=\tau` as letter -> its symbol in LaTeX: `N` of l,
+    `d_{\mathrm{model}}` of d, `\tau` of t; {} for "".
 
     Args:
         explained: whether the equations of the mixers are printed, with the names of their indices.

@@ -101,8 +101,9 @@ def with_forms(
     """Mixer -> the forms that its names have, ["fft"] for `she:fft`; None for a name alone.
 
     Args:
-        unreadable: gets an empty mixer -> the reason, for each user's file that raises
-            an exception, unless all do; None: the exception is raised.
+        typed: names, `she:fft` and FILE.py:NAME among them, or mixers.
+        unreadable: gets an empty mixer -> the reason, for each user's file that raises an
+            exception, unless all mixers are such files; None: the exception is raised.
 
     Raises:
         UnknownMixer, EquationError: an unknown mixer or form; UnreadFile: a user's file raises.
@@ -128,7 +129,8 @@ def with_forms(
 def selection(
     given: Iterable[Mixer], group: str | None = None, everything: bool = False
 ) -> tuple[tuple[Mixer, ...], bool]:
-    """The mixers to show, and whether the user named them one by one.
+    """(The mixers to show, whether the user named them one by one): those `given`, of a `group`,
+    or `everything`; without any of the three, the mixers of `DEFAULT`.
 
     Raises:
         UnknownMixer: an unknown group; TableError: more than one of mixers, group and everything.
@@ -194,8 +196,9 @@ class Row(Case):
         return super().answer(figure)
 
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
-        """The value of a column or size: a letter for a size tied to it, None for a size that the
-        row lacks. A figure that is a sum, such as `other`, leaves out parts in `shown` columns."""
+        """The value of a column: of a size its number, or the letter that it is tied to, None if
+        the row lacks the size. A figure that is a sum, such as `other`, leaves out the parts that
+        are columns in `shown`."""
         if is_letter(name):
             return self.sizes.get(name, self.ties.get(name))
         figure = COLUMNS[name]
@@ -230,9 +233,10 @@ def baseline(request: Request) -> Callable[[Case], Case]:
     mixer = plain if plain in requested else next(iter(requested), plain)
 
     def of(case: Case) -> Case:
-        """The case of self-attention whose figures the ratios of `case` divide by, in its phase. A
-        size is that in the baseline's braces, else that of `case`, else a given or, with numbers, a
-        default one. Unanswered of a network, and if that case has no answer."""
+        """The case of self-attention (`mixer`) whose figures the ratios of `case` divide by, in its
+        phase. A size is that in the braces of `mixer`, else that of `case` if the letter means the
+        same there, else a given or, with numbers, a default one. Unanswered if `case` is that of a
+        network, or self-attention does not exist at these sizes or in the phase."""
         if isinstance(case.mixer, Whole):
             raise Unanswered(
                 f"no ratio: ratios compare a mixer with {BASELINE}, and this is a network"
@@ -336,7 +340,8 @@ def table(request: Request) -> Table:
 
     Raises:
         SizeError: sizes that do not fit the first mixer of a group, or that fit none of the mixers.
-        EquationError: a form that all mixers lack, or only malformed equations.
+        EquationError: a form that all mixers lack, or only malformed equations; if every row of a
+            phase has a `fault`, the first of these, which may be a SizeError or `UnreadFile`.
         TableError: formulas to sort by, a column of no phase asked for, `--optimiser` without its
             column, or a column of a board without a board.
     """
@@ -497,7 +502,8 @@ def misfit(mixer: Mixer, sizes: Mapping[str, int]) -> SizeError | None:
 
 def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ...]:
     """The names of the columns in a phase: the requested ones that exist in it; else the mixer, the
-    form if some row's is not the default, the sizes that vary, and the usual figures."""
+    form if some row's is not the default, the sizes that vary, and the usual figures, with a board
+    those of `USUAL_OF_A_BOARD` too."""
     if request.columns is not None:
         return tuple(
             name for name in request.columns if is_letter(name) or phase in COLUMNS[name].phases

@@ -103,8 +103,9 @@ def json_row(row: Row, columns: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def figures_of(row: Row, figures: Iterable[Figure]) -> dict[str, Any]:
-    """Key of a figure in JSON -> the row's value, and `reasons` for missing values; if figures were
-    found by search, also `searched`, the reasons why they have no formula."""
+    """Key of a figure in JSON -> the row's value (of `counts.mul`, the key `mul` of the object
+    `counts`), and `reasons` for missing values; if figures were found by search, also `searched`,
+    the reasons why they have no formula."""
     result: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     searched: dict[str, str] = {}

@@ -199,8 +199,7 @@ def _bands(columns: Sequence[Column], least: Sequence[int], room: int) -> list[l
 
 
 def _cells(table: Table, *, factored: bool) -> list[list[str]]:
-    """The cells of all rows as text, without the section headings; formulas are `factored`, as in
-    d*(l + 1), or sums."""
+    """The cells of all rows but sections as text; formulas are sums, or `factored`: d*(l + 1)."""
     writer = FACTORED_TEXT if factored else PLAIN_TEXT
     return [
         [

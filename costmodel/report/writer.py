@@ -187,8 +187,7 @@ def cited(number: str) -> str:
 
 
 def _spaced(blocks: Iterable[tuple[Part | None, str]]) -> Iterator[str]:
-    """Yield the blocks of text with an empty line between them; between items of a list only a line
-    break."""
+    """Yield the blocks of text, with an empty line between them unless both are list items."""
     before: Part | None = None
     for k, (part, block) in enumerate(blocks):
         points = all(isinstance(each, Paragraph) and each.item for each in (part, before))

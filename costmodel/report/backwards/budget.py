@@ -72,9 +72,9 @@ class Budgets:
         open size (the size that the user asks for), or the reason why there is none.
 
         Raises:
-            SizeError: the open size is given or no mixer has it, or sizes that do not fit a named
-                mixer.
-            Unanswered: no row has an answer.
+            SizeError: an unknown given or open size (`refuse_unknown`), an open size that is given,
+                or sizes that do not fit a mixer that the user named.
+            Unanswered: no row has an answer, for the reason of the first; or no mixer has the form.
         """
         given, request, letter = self.request.given, self.request, self.letter
         refuse_unknown(given, request.mixers)
@@ -127,9 +127,8 @@ class Budgets:
 
     @property
     def _lead(self) -> tuple[Line, ...]:
-        """The lines above the table: the sizes, the convention and the limits. If the open size is
-        t (the position of a new token) and l is not given, also that l = t: the token is the
-        last."""
+        """The lines above the table: the sizes, the convention and the limits; if the open size is
+        t, the position of a new token, and l is not given, also that l = t: the token is last."""
         asked_for = [self.letter]
         equal: list[Line] = []
         if self.letter == "t" and "l" not in self.request.given:
@@ -150,9 +149,9 @@ class Budgets:
 
     def _table(self, shown: Sequence[Row]) -> doc.Table:
         """The table of the rows `shown`: the largest value of the open size, what bounds it, and
-        the limited quantities there; notes name the other rows' mixers with the reasons. Columns
-        are left out if no row needs them: `form`, given sizes, `kinks` (sizes at which a quantity's
-        growth changes) and `again` (larger sizes that fit again)."""
+        the limited quantities there; notes name the mixers of the other rows, with the reasons.
+        Columns are left out if no row needs them: `form`, sizes with several given values, `kinks`
+        (sizes at which a quantity's growth changes) and `again` (larger sizes that fit again)."""
         letter = doc.letter(self.letter)
         swept = [x for x, values in listed(self.request.given).items() if len(values) > 1]
         forms = any(row.form != row.mixer.default_form for row in shown)
@@ -188,8 +187,8 @@ class Budgets:
 
     def _cell(self, row: Row, name: str) -> Text:
         """The cell of a row in the column `name`. `largest`: the size, "unbounded", "none" if not
-        even the smallest size fits, or the reason if the row has no answer (other figures are then
-        empty). The name of a limit: the value of its quantity at the largest size."""
+        even the smallest size fits, or the reason if the row has no answer (the columns behind it
+        are then empty). The name of a limit: its quantity's value, as in `Budget.values`."""
         found = row.found
         if name == "mixer":
             return named(row.mixer)
@@ -211,8 +210,9 @@ class Budgets:
 
     def _csv(self) -> Rows:
         """Header and rows of CSV: for each row its sizes, its answer (the keys of `_answer`), and
-        the limited quantities at the largest size. Several limits, kinks (sizes at which a
-        quantity's growth changes) or ranges stand in one cell, joined by semicolons."""
+        the limited quantities at the largest size. Several limits, kinks (`state 4095`: the size at
+        which a quantity's growth changes) or ranges (`first:last:step`) are joined by semicolons.
+        """
         letters = in_order({x for row in self.rows for x in row.sizes})
         limits = [one.name for one in self.limits]
         names = ["largest", "unbounded", "bound_by", "ends", "kinks", "again", "reason"]
@@ -254,9 +254,9 @@ class Budgets:
 
 
 def _answer(found: Budget | Missing) -> dict[str, Any]:
-    """The answer of a row as an object of JSON. `again`: the larger sizes that fit again, as ranges
-    (first, last, step); `kinks`: the sizes at which a quantity's growth changes. Without an answer,
-    `largest` is null and `reason` says why."""
+    """The answer of a row as an object of JSON, with the fields of `Budget`: `bound_by` are the
+    limits that the next size exceeds, `ends` says why there is no next size. `largest` is null if
+    every size fits (`unbounded`), and without an answer, beside the `reason` alone."""
     if isinstance(found, Missing):
         return {"largest": None, "reason": found.reason}
     return {

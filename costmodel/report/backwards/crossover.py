@@ -109,8 +109,8 @@ def _conditions(one: Crossover, names: Names) -> Table:
 
 def _parts(crossovers: Sequence[Crossover]) -> Iterator[Part]:
     """Yield the parts of the document: for several combinations of sizes the table by combination;
-    for one, a sentence if it has at most `FEW` ranges, then the values beside each break-even, or
-    the table of the ranges if they are one, more, or skip sizes. The table has the notes."""
+    for one, a sentence if it has at most `FEW` ranges, then the values beside each break-even; the
+    table of the ranges if there is one range, more than `FEW`, or one with gaps; notes below it."""
     (one, *others) = crossovers
     few = not others and len(one.ranges) <= FEW
     if few:
@@ -129,7 +129,8 @@ def _parts(crossovers: Sequence[Crossover]) -> Iterator[Part]:
 
 def _clause(one: Crossover) -> Line:
     """A clause that says which candidate has the least at which sizes: `A is cheaper for l = 1 to
-    65, B from l = 66 on`; the sizes at which all candidates are equal come last."""
+    65, B from l = 66 on` (of three `the cheapest`, of ratios `lower`, `the lowest`), or `at every
+    l`; the sizes at which all candidates are equal come last."""
     compared = "cheaper" if len(one.names) == 2 else "the cheapest"
     if one.figure.kind == "ratio":
         compared = "lower" if len(one.names) == 2 else "the lowest"
@@ -162,7 +163,7 @@ def _place(one: Crossover, stretch: Stretch) -> Line:
 
 def _range(one: Crossover, stretch: Stretch) -> str:
     """A range of sizes at which the same candidates have the least, as text: 1 to 65; 66 on; 17 to
-    24, and so every 16 on (then 33 to 40, 49 to 56, ...)."""
+    24, and so every 16 on (then 33 to 40, 49 to 56, ...), of `width` 8 and `step` 16."""
     on = one.goes_on(stretch)
     if stretch.width == 1:
         return words(Range(stretch.first, stretch.last, stretch.step), on=on)
@@ -202,7 +203,7 @@ def _ranges(one: Crossover) -> Table:
 
 def _table_of_combinations(crossovers: Sequence[Crossover]) -> Table:
     """The table with a row for each combination of sizes and a column for each candidate shown,
-    which has the first `LISTED` ranges in which the candidate has the least."""
+    which has the first `LISTED` ranges in which the candidate has the least, "(equal)" or alone."""
     one, varying = crossovers[0], _varying(crossovers)
     columns = (
         *(Column(x, letter(x), names=True) for x in varying),
@@ -251,8 +252,8 @@ def _both_sides(one: Crossover) -> Table:
 
 def _notes(one: Crossover) -> Iterator[Line]:
     """Yield the notes below the table: the element types of bytes, the values of the size at which
-    the mixers exist, and up to `LISTED` ranges of the size at which a mixer has no answer, with the
-    reason."""
+    the mixers exist (unless all do), and the first `LISTED` ranges of the size at which a mixer has
+    no answer, with the reason."""
     yield from _notes_on_bytes(one)
     lead = ("values of ", letter(one.over), " that fit: ")
     if not isinstance(one.domain, range):

@@ -123,8 +123,7 @@ class Matching:
         return [*rows[0]], [[*row.values()] for row in rows]
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON: the question, the sizes of both mixers, the value to be matched, and
-        the sizes found."""
+        """The object of JSON: the question, both mixers' sizes, the value to match, the finds."""
         return {
             **self._about,
             "convention": list(self.request.convention.names),

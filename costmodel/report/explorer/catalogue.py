@@ -81,10 +81,11 @@ def catalogue(
 def _mixer(
     mixer: Mixer, phases: Sequence[str], convention: Convention, trees: Trees
 ) -> dict[str, Any]:
-    """The object of JSON for one mixer: its names, source, `own` sizes (letter -> meaning and
-    default), the quantities that must be `whole` numbers or `powers` of two, `bounds` (pairs of a
-    size and the bound that it may not exceed), and its forms with equations and answers by phase.
-    Polynomials and answers are numbers of entries of `trees`."""
+    """The object of JSON for one mixer: its names (`called`: that of its variant, `gqa` of
+    `self-attention+grouped`, else `name`), source, `own` sizes (letter -> meaning and default), the
+    quantities that must be `whole` numbers or `powers` of two, `bounds` (pairs of a size and the
+    bound that it may not exceed), and its forms with equations and answers by phase. Polynomials
+    and answers are numbers of entries of `trees`."""
     called = [name for name, full in mixer.variants.items() if full == mixer.name]
     return {
         "name": mixer.name,

@@ -122,7 +122,7 @@ def sizes_line(sheets: Sequence[Sheet]) -> Line:
     numbers = [x for x in letters if values[x]]
     own = request.described.sizes if not request.symbolic else {}
     taken = [x for x in numbers if x not in request.given]
-    one = {x: values[x][0] for x in numbers if len(values[x]) == 1}
+    one = {x: values[x][0] for x in numbers if len(values[x]) == 1}  # sizes with one value
     groups = {
         "": [size(LETTERS[x], *values[x]) for x in letters if x in request.given or not values[x]],
         "of the network ": [size(LETTERS[x], *values[x]) for x in taken if x in own],

@@ -104,8 +104,8 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
 
 def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
     """The table of the memory of a training step: a row for each kind of entries held, in elements
-    and, with types, in bytes. `slug` is the table's label; `swept`: the sizes stand in the title.
-    """
+    and, if element types are given, in bytes. `slug` ends the table's label in LaTeX; `swept`: the
+    sizes stand in the title."""
     typed = sheet.request.memory_options.types
     columns = [Column("held", "held", numeric=False), Column("elements", "elements")]
     if typed:
@@ -132,8 +132,7 @@ def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
 
 
 def cost_table(sheet: Sheet) -> Table:
-    """The table of a network's costs in one stage at one combination of sizes: a row per part, then
-    the total."""
+    """The table of a network's costs in one stage at one combination of sizes, part by part."""
     lines = (*sheet.lines, sheet.total)
     names = ["part", "runs", *_columns([sheet], lines)]
     rows = tuple(tuple(_cell(line, name, names) for name in names) for line in lines)

@@ -157,7 +157,8 @@ class Report:
     def _says(self) -> Iterator[str]:
         """Yield the sentences below the table: what is counted, and, if the user gives a memory,
         whether the weights and the asked batch fit into it, and the largest context and the largest
-        batch that fit beside the weights."""
+        batch that fit beside the weights. For weights that do not fit, the type in which they would
+        is the last sentence."""
         yield (
             "what the mathematics needs: entries that a later token reads; rows of tokens are "
             "keys, values and the last rows of a convolution; activations of a step and buffers of "

@@ -63,8 +63,7 @@ def record(sheet: Sheet) -> dict[str, Any]:
 
 
 def _formula(one: Compared) -> dict[str, Any]:
-    """The object of JSON for one formula for MFU: its operations and its terms, or the reason why
-    it has no number."""
+    """The object of JSON for one formula for MFU: its operations and terms, or why it has none."""
     of = one.numerator
     lead = {"name": of.name, "formula": of.formula, "source": of.source, "pairs": of.pairs}
     if one.missing:
@@ -99,8 +98,8 @@ def _memory(sheet: Sheet) -> dict[str, Any]:
 
 def rows(sheets: Sequence[Sheet]) -> Rows:
     """The header and rows of CSV: for each sheet (a network's costs in one stage at some sizes) a
-    row per part and one for the total; the reasons for missing values are the last column. `other`
-    becomes a column for each class of operations in it."""
+    row per part and one for the total. Columns: the figures asked for, else `USUAL`, `activations`
+    only with gradients; for `other` one for each class of operations in it; the reasons last."""
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     lines = [(sheet, line) for sheet in sheets for line in (*sheet.lines, sheet.total)]
     asked = sheets[0].request.columns
