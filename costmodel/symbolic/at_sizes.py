@@ -83,8 +83,7 @@ def nonzero(number: Any) -> bool:
 
 
 def exact_sum(numbers: Iterable[A]) -> A:
-    """The exact sum of integers; of arrays of integers of one shape, the array of sums element by
-    element."""
+    """The exact sum of integers; of arrays of integers of one shape, element by element."""
     total: Any = sum(n.astype(object) if hasattr(n, "astype") else n for n in numbers)
     if hasattr(total, "ravel"):
         total = _exact_array(total.ravel().tolist(), total.shape)

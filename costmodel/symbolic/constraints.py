@@ -35,8 +35,7 @@ Constraints = frozenset[Poly]
 
 
 def irredundant(constraints: Constraints) -> Constraints:
-    """The constraints without each constraint that the others imply; the same points satisfy
-    them."""
+    """The constraints without each that the others imply; the same points satisfy both."""
     kept = constraints
     for constraint in by_text(constraints):
         if implied(kept - {constraint}, constraint):
@@ -45,8 +44,7 @@ def irredundant(constraints: Constraints) -> Constraints:
 
 
 def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
-    """The constraints with `extra` added: the same object if they imply `extra`, None if they
-    contradict it."""
+    """The constraints with `extra` added: the same object if implied, None if contradicted."""
     if implied(constraints, extra):
         return constraints
     joined = constraints | {extra}
@@ -172,8 +170,7 @@ def _contradict(parts: Iterable[Constraints]) -> bool:
 
 @lru_cache(maxsize=200_000)
 def _parts(constraints: Constraints) -> Sequence[tuple[Constraints, frozenset[str]]]:
-    """Partition the constraints into parts that share no variable, each as (constraints, names of
-    its variables)."""
+    """The parts of the constraints that share no variable, as (constraints, their variables)."""
     parts: list[tuple[set[Poly], frozenset[str]]] = []
     for constraint in constraints:
         part, names = {constraint}, constraint.variables
@@ -297,8 +294,7 @@ def _sizes_contradict(constraints: Constraints) -> bool:
 
 
 def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
-    """The terms of a constraint (monomial -> coefficient), scaled to coprime integers; the sign
-    stays."""
+    """The terms of a constraint (monomial -> coefficient), as coprime integers; the sign stays."""
     least = lcm(*(x.denominator for x in terms.values()))
     whole = {m: int(x * least) for m, x in terms.items() if x}
     shared = gcd(*whole.values())

@@ -77,8 +77,7 @@ MOST_TERMS, MOST_BITS, MOST_PRINTED = 1_000_000, 100_000, 14_000
 """Limits on the terms of sums, the bits of a power and the bits of a value; more is refused."""
 
 MOST_MONOMIALS = 5_000
-"""A product or power with more monomials is not expanded; the formula is compared at sizes
-instead."""
+"""A product or power with more monomials is not expanded: the formula is compared at sizes."""
 
 
 @dataclass(frozen=True)
@@ -158,10 +157,11 @@ GROWING = ("log", "sqrt")
 
 
 def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> polynomial.Number:
-    """The exact value of a formula's tree at sizes, an int where the value is whole; h is d/n
-    unless given.
+    """The exact value of a formula's tree at sizes, an int or a Fraction (which may be whole, as
+    1/2 + 1/2 is); h is d/n unless given.
 
     Args:
+        sizes: size, or index of a surrounding sum -> its value.
         budget: a list with one number: the terms of sums that may still be added.
         text: the whole formula, for messages.
 

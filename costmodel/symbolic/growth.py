@@ -191,8 +191,7 @@ class Assumptions:
 def _quotient_of_sizes(
     larger: Iterable[tuple[str, int]], smaller: Iterable[tuple[str, int]]
 ) -> list[Growth]:
-    """[The growth larger/smaller of two monomials]; [] if a function of sizes occurs in one of
-    them."""
+    """[The growth larger/smaller of two monomials]; [] if one has a function of sizes."""
     factors = [*larger, *((x, -p) for x, p in smaller)]
     return [] if any(isinstance(x, Fn) for x, _ in factors) else [Growth.of(*factors)]
 

@@ -114,7 +114,7 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
         for atom, power in monomial
         if isinstance(atom, Fn) and atom.function == "ceil_log2" and len(monomial) == power == 1
     ]
-    spare = {atom: number for atom, number in logs if number > 0}
+    spare = {atom: number for atom, number in logs if number > 0}  # added, and not yet cancelled
     for atom, number in logs:
         missing = -number
         for rival, available in spare.items():
@@ -134,7 +134,7 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
         return False
     if nonnegative(difference) or not constraints or _variable_names(constraints):
         return nonnegative(difference)
-    left = (Poly.atom(atom) * number for atom, number in spare.items())
+    left = (Poly.atom(atom) * number for atom, number in spare.items())  # each at least 0
     return proven(constraints, difference - sum_of(left))
 
 
@@ -420,8 +420,7 @@ def _cases_of_extremum(level: Level, variable: str) -> Depth:
 
 
 def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
-    """The depth with functions (`values`: atom -> value) replaced by their values, inside other
-    functions too."""
+    """The depth with functions replaced by `values` (atom -> value), inside functions too."""
     found: dict[str, Poly] = {
         atom: values[atom]
         if atom in values

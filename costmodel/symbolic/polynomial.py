@@ -100,8 +100,7 @@ def _by_text(poly: Poly) -> tuple[str, str]:
 
 
 def _unique_text(poly: Poly) -> str:
-    """The text of a polynomial with every atom's full name, which distinguishes the index `@i` from
-    a size `i`."""
+    """The text of a polynomial with its atoms' full names, such as `@i` for an index."""
     return " + ".join(
         "*".join([str(number), *(f"{atom}**{power}" if power != 1 else atom for atom, power in m)])
         for m, number in poly.terms.items()
@@ -221,8 +220,7 @@ class Poly(Written):
     """The polynomial as a function of Python, once it was evaluated often."""
 
     def __new__(cls, terms: Mapping[Monomial, Number] | None = None) -> Poly:
-        """The polynomial with some terms (monomial -> coefficient); equal polynomials are one
-        object."""
+        """The one object for the polynomial with these terms (monomial -> coefficient)."""
         given = terms.items() if terms else ()
         return cls._from_tidy_terms(
             {m: c if type(c) is int else _as_int_if_whole(c) for m, c in given if c}

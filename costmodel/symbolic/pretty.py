@@ -109,8 +109,7 @@ class Pretty(Ordered):
         return super().term(tuple(letters_first), number, last)
 
     def product(self, factors: list[str]) -> str:
-        """The text of a product: factors side by side, with a point between two that would read as
-        one name or number."""
+        """Factors side by side, with a point between two that would read as one name or number."""
         text = ""
         for before, factor in zip(["", *factors], factors, strict=False):
             sign = "^" in before or _WORD.match(before) or _WORD.match(factor)

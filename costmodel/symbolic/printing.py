@@ -130,8 +130,7 @@ class Latex(Style):
         return above[0] + "".join(rf" \cdot {f}" if f[0].isdigit() else f" {f}" for f in above[1:])
 
     def power(self, atom: str, power: int) -> str:
-        """The LaTeX of a positive power of an atom, in parentheses if the atom has an exponent
-        itself."""
+        """The LaTeX of a positive power of an atom; one with an exponent is put in parentheses."""
         if not isinstance(atom, Fn):
             base = symbol(atom_name(atom), {} if is_variable(atom) else self.names)
         elif atom.function == "pow2":
@@ -239,8 +238,7 @@ def formula_latex(value: Formula, names: Names | None = None) -> str:
 
 
 IN_A_FRACTION = 3
-"""A quotient with more terms than this above or below is printed with a slash, which allows a line
-break."""
+"""A quotient with more terms above or below is printed with a slash, where lines may break."""
 
 
 def _printed_terms(value: Exact) -> int:

@@ -201,8 +201,7 @@ def measuring(command: Command) -> Command:
 
 
 def planned(asked: Asked) -> Plan:
-    """The plan (what to measure, with which options) of a command line; without mixers, of the
-    default mixers."""
+    """The plan (what to measure, and how) of a command line; by default of the default mixers."""
     from costmodel.mixers import DEFAULT
     from costmodel.program.chosen_sizes import given_sizes
     from profiler.run.plan import Plan
@@ -372,8 +371,7 @@ def refuse_without_equations(names: Sequence[str]) -> None:
 
 
 def raise_if_interrupted(found: Session, output: Path | None) -> None:
-    """Raise KeyboardInterrupt, with the place of the earlier measurements, if the user
-    interrupted."""
+    """Raise KeyboardInterrupt, with the place of earlier measurements, if the user interrupted."""
     if not found.interrupted:
         return
     if not found.measurements:

@@ -124,8 +124,7 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
 def written(
     found: Study, source: Path, page: Path | None, force: bool, context: typer.Context
 ) -> None:
-    """Print the page of a file's records, or write the page to a file. Raises Failed: a line of the
-    file is no record."""
+    """Print or write the page of a file's records. Raises Failed: a line that is no record."""
     no_source(page, [source])
     from profiler.sweep.recorded import recorded
 

@@ -96,9 +96,9 @@ def _where(made: Comparison) -> str:
 
 
 def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell, ...]:
-    """The cells of a row, those in brackets only if the table has their columns: [point], first and
-    second candidate, their values, ratio, [interval], [p and corrected p], verdict in words. A
-    refused verdict leaves `Missing` cells with its reason, a verdict without a test leaves `-`."""
+    """The cells of a row: point (if `by_point`), first and second candidate, their values, ratio,
+    interval (if `intervals`), p and corrected p (if `tested`), verdict in words. A refused verdict
+    leaves `Missing` cells with its reason, a verdict without a test leaves `-`."""
     v = row.verdict
     none: Cell = Missing(v.refused) if v.refused else "-"
     interval: Cell = none

@@ -193,7 +193,7 @@ def rows_of(
     records = [record for each in run.values() for record in each.values()]
     asked = max((int(record.sweep.get("processes", 1)) for record in records), default=1)
     there = {process for each in run.values() for process in each}
-    lost: set[int] = set()
+    lost: set[int] = set()  # the processes in which a candidate has no latency
     timed = run
     if asked > 1:
         lost = {p for each in run.values() for p, r in each.items() if "latency" not in r.readings}

@@ -71,13 +71,13 @@ def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call, axis: int = -2) -> Operations:
-    """The operations of an attention's forward pass: scores, one multiplication by the scale,
-    softmax with the maximum subtracted, weighted sum, as in the reference in the documentation of
-    torch.nn.functional.scaled_dot_product_attention. `axis` is the axis of tokens.
+    """The operations of an attention's forward pass, over all heads: scores, one multiplication by
+    the scale, softmax with the maximum subtracted, weighted sum, as in the reference in the
+    documentation of torch.nn.functional.scaled_dot_product_attention. `axis` is the axis of tokens.
 
     Dropout draws a number and multiplies once for each pair. If gradients are recorded, the kernel
     also computes each row's maximum plus the logarithm of its sum: Algorithm 1 of Dao 2023, arXiv
-    2307.08691.
+    2307.08691. CountError for windows, packed sequences and complex tensors.
     """
     import torch
 
@@ -135,10 +135,11 @@ def attention_gradients(
 
 
 def attention_backward(call: Call, axis: int = -2) -> Operations:
-    """The operations of the gradients of queries, keys and values, over all heads (`axis`: the axis
-    of tokens). Heads of queries that share keys and values add to one gradient. The scores are
-    computed again with their bias, whose gradient is dS without further work; dropout is applied
-    again to the weights P, and to their gradient dP."""
+    """The operations of the gradients of queries, keys and values, or of those that the call's
+    `grad_input_mask` asks for, over all heads (`axis`: the axis of tokens). Heads of queries that
+    share keys and values add to one gradient. The scores are computed again with their bias, whose
+    gradient is dS without further work; dropout is applied again to the weights P, and to their
+    gradient dP. CountError as `attention`."""
     refuse_packed_or_window(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape

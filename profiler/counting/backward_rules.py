@@ -130,7 +130,7 @@ def touched_positions(call: Call, windows: Sequence[int], kernel: Sequence[int])
 def any_convolution(call: Call) -> Operations:
     """The operations of a convolution, plain or transposed. A transposed one multiplies every input
     entry with every tap and sums the products that fall on one position, also on positions that
-    padding crops."""
+    padding crops. CountError for complex tensors."""
     if not call.arguments["transposed"]:
         return plain_convolution(call)
     x, weight, out = call.tensor("input"), call.tensor("weight"), call.output
@@ -147,7 +147,8 @@ def convolution_backward(call: Call) -> Operations:
     """The operations of those gradients of input, weight and bias that `output_mask` asks for. The
     gradient of the input is a transposed convolution of the result's gradient with the weight (a
     plain one if the forward pass was transposed); the gradient of the weight sums products over
-    batch and positions; the gradient of the bias sums the result's gradient."""
+    batch and positions; the gradient of the bias sums the result's gradient. Nothing without
+    products; CountError for complex tensors."""
     grad, x, weight = (call.tensor(n) for n in ("grad_output", "input", "weight"))
     refuse_complex(call, grad, x, weight)
     wanted, transposed = call.arguments["output_mask"], call.arguments["transposed"]
@@ -235,9 +236,9 @@ def padded_from(extent: int, left: int, right: int, *, reflected: bool) -> int:
 
 
 def padded_backward(call: Call, *, reflected: bool) -> Operations:
-    """The operations of the derivative of padding by reflection or replication: every gradient is
-    summed into the entry of which the padded entry is a copy, one addition less than terms for each
-    entry."""
+    """The operations of the derivative of padding by reflection (`reflected`) or replication: every
+    gradient is summed into the entry of which the padded entry is a copy, one addition less than
+    terms for each entry."""
     grad, source, ends = call.tensor("grad_output"), call.output, call.arguments["padding"]
     axes = len(ends) // 2
     held = prod(source.shape[:-axes])

@@ -25,8 +25,7 @@ class CountError(ValueError):
 
 
 def is_tensor(value: object) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor of torch; without torch, which the rules alone do not need, no
-    value is one."""
+    """Whether a value is a tensor of torch; False without torch, which the rules do not need."""
     torch = modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 

@@ -158,8 +158,7 @@ class DispatchRecorder(DispatchMode):
         )
 
     def uncounted(self, name: str, reason: str, touched: int = 0) -> None:
-        """Note one call of an uncounted operation, which touches `touched` bytes; the first reason
-        for a name is kept."""
+        """Note an uncounted call of an operation on `touched` bytes; its first reason is kept."""
         before = self.unknown.get(name, UncountedOperation(0, 0, reason))
         self.unknown[name] = UncountedOperation(
             before.calls + 1, before.bytes_touched + touched, before.reason

@@ -62,7 +62,7 @@ def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> 
     difference again, the derivative of the distance by it, and a term in the sums of the gradients
     of `receivers` rows of the pair: 2 for `pdist`, 1 for `cdist`, which gives the gradient of one
     operand a call; the first term of a sum is stored. Nothing for order 0, whose derivative is 0
-    (torch's DistanceOps). `rows` and `distance` name arguments."""
+    (torch's DistanceOps). `rows` and `distance` name arguments. CountError for complex rows."""
     source, pairs = call.tensor(rows), call.tensor(distance).numel()
     refuse_complex(call, source)
     order = float(call.arguments["p"])
@@ -153,7 +153,7 @@ def product_of_three(call: Call) -> Operations:
     """The operations of torch's _trilinear, a product of three tensors summed over axes. For each
     position of the unrolled axis, the first two tensors are multiplied and summed over summed axes
     that the third lacks; then the third is multiplied, and the rest summed. `expand1` to `expand3`
-    list the axes that each tensor lacks; `shapes` has extent 1 there."""
+    list the axes that each tensor lacks; `shapes` has extent 1 there. CountError if complex."""
     tensors = [call.tensor(name) for name in ("i1", "i2", "i3")]
     refuse_complex(call, *tensors)
     lacking = [set(call.arguments[f"expand{k}"]) for k in (1, 2, 3)]

@@ -300,9 +300,9 @@ def masked_product(call: Call) -> MaskedCount:
 
 def masked_convolution(call: Call) -> MaskedCount:
     """(operations, mask) of the backward pass of a convolution: products with the entries of
-    `grad_output` that hold a gradient, less than all if rows of the result were cut off. The mask
-    is that of the input's gradient. A transposed convolution counts in full, with a mask of True.
-    """
+    `grad_output` that hold a gradient, fewer than all if later operations read a part of the
+    result. The mask is that of the input's gradient. A transposed convolution, or one without
+    weights, counts in full, with a mask of True."""
     grad, x, weight = (call.tensor(name) for name in ("grad_output", "input", "weight"))
     given, mask = call.arguments, mask_of(grad)
     if given["transposed"] or not weight.numel():

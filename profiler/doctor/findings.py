@@ -165,8 +165,7 @@ def compiling(around: Surroundings) -> MachineFinding:
 
 
 def without_board(around: Surroundings, what: str) -> MachineFinding | None:
-    """Make the finding on the quantity `what` if no board's sensors can be read at all; else
-    None."""
+    """Make the finding on the quantity `what` if no board's sensors can be read; else None."""
     if fault := nvml_fault(around):
         return MachineFinding(what, NO, *fault)
     if not around.on_gpu:
@@ -177,8 +176,9 @@ def without_board(around: Surroundings, what: str) -> MachineFinding | None:
 
 
 def energy(around: Surroundings) -> MachineFinding:
-    """Make the finding on energy: whether the board has an energy counter, or else a power sensor,
-    whose integral over time gives energy."""
+    """Make the finding on energy: `YES` for a board with an energy counter, `PARTLY` if the counter
+    has a label or only a power sensor is there, whose integral over time gives energy, else `NO`.
+    """
     if found := without_board(around, "energy"):
         return found
     sensor = around.sensor(around.device)
@@ -292,9 +292,10 @@ def diagnose(
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
 ) -> Diagnosis:
     """Try every probe, each of which tries to measure one quantity; with `quick`, only those that
-    start no process. Returns the findings, and the findings on disturbances.
+    start no process (others are `UNTRIED`). Returns the findings, and those on disturbances.
 
-    If a GPU is asked for and torch does not find one, every finding on a quantity is the reason.
+    If a GPU is asked for and torch cannot use one, every finding on a quantity is the reason.
+    `progress` gets, before each probe, (probes done, number of probes, the quantity).
     """
     found, disturbing = [], tuple(disturbances(around))  # first, as probes are a load themselves
     if around.on_gpu and (fault := cuda_fault(around)):

@@ -140,9 +140,11 @@ def run_ncu(
     that ncu reports, or why it reports none.
 
     Args:
+        run: the metrics to read, and the treatment of caches.
         asked: the call, or the calibration, that the process under ncu runs, as JSON values.
         ranges: the NVTX ranges whose kernels are counted.
         limit_s: the seconds after which the process is stopped, and refused.
+        host: says whether a remedy is told for a container; None for this machine.
     """
     program = ("-P", "-m", CHILD, json.dumps(asked, sort_keys=True))
     with tempfile.TemporaryDirectory() as folder:
@@ -158,8 +160,9 @@ def run_ncu(
 def understood(
     done: ChildExit, report: str, run: NcuRun, limit_s: float, host: Host
 ) -> tuple[Kernel, ...] | Refused:
-    """Read ncu's report: the kernels in it; or, from how the process ended (`done`) and what it
-    printed, the cause why there are none, with a remedy."""
+    """Read ncu's report: the kernels in it, with the metrics of `run`; or, from how the process
+    ended (`done`, stopped after `limit_s` seconds if it has no status) and what it printed, the
+    cause why there are none, with a remedy (on `host`, which may be a container)."""
     if done.status is None:
         slow = f"ncu did not end within {limit_s:.0f} s and was stopped"
         return Refused(slow, "try again (a first import of torch is slow), or smaller sizes")
@@ -268,10 +271,10 @@ def ability(
     python: str = sys.executable,
     host: Host | None = None,
 ) -> Ability:
-    """Find out which metrics ncu may read here, by running it on a process with one kernel. A
-    second process tests counts by opcode if counters fail for a reason that need not affect
-    instrumented code, such as a missing permission; otherwise counts by opcode can be read if
-    counters can."""
+    """Find out which metrics ncu may read here, by running it on a process with one kernel (`start`
+    runs the command, `python` is the process's program). A second process tests counts by opcode if
+    counters fail for a reason that need not affect instrumented code, such as a missing permission;
+    otherwise counts by opcode can be read if counters can."""
 
     def refused(metric: str) -> Refused | None:
         """Read one metric of a process with one kernel under ncu; return why it cannot be read (ncu

@@ -63,7 +63,8 @@ def classes_of(
             begin with `TENSOR`); None if they were not read.
         opcodes: opcode with modifiers (`FADD.FTZ`) -> instructions of all threads; None if they
             were not read.
-        halves: half-precision operations per counted instruction, from the calibration.
+        dtype: the number type of the module, of which only those of `HALF` count halves.
+        halves: half-precision operations per counted instruction; None if not calibrated.
         without: why `executed` was not read.
     """
     known: dict[str, int] = {}

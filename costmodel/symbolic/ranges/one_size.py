@@ -53,8 +53,7 @@ def product(p: Coefficients, q: Coefficients) -> Coefficients:
 
 
 def value(p: Coefficients, x: int) -> int:
-    """The value at a whole number of the polynomial with these coefficients, constant term
-    first."""
+    """The value at `x` of the polynomial with the coefficients `p`, constant term first."""
     total = 0
     for number in reversed(p):
         total = total * x + number
