@@ -197,9 +197,9 @@ class Explanation:
         return f"no answer: {reason}" if reason else None
 
     def _costs(self) -> Iterator[Part]:
-        """Yield the table of the usual figures, with notes on their meanings: those of all phases,
-        then a section for each phase with an answer; below it the reasons of the other phases, and
-        the limits of a board."""
+        """Yield the table of the usual figures, with notes on their meanings: first those that are
+        equal in all phases, then a section for each phase with an answer; below it why the
+        other phases have none, and the limits of a board."""
         reasons = {phase: self._reason(phase) for phase in self.phases}
         cases = [self.case(phase) for phase, reason in reasons.items() if reason is None]
         rows: list[Row | Section] = []

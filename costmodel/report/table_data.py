@@ -31,7 +31,7 @@ def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
     that Python code gets: the columns shown in any phase, one for each class of operations in
     `other`, and the reasons for missing values last.
 
-    Mixer, form, phase and sizes are always included, first unless they are asked for elsewhere.
+    Mixer, form, phase and sizes always have columns: where `--columns` names them, else first.
     """
     found = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))

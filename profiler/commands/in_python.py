@@ -35,7 +35,7 @@ def measure(
         mixers: MIXER, MIXER:IMPLEMENTATION or FILE.py:NAME; the default group if there are none.
         device: cpu or cuda; None for the GPU, if any.
         seconds: the most seconds to sample one latency for.
-        energy: whether to read energy; None: on a CPU alone, which tells why there is none.
+        energy: whether to read energy; None: on a CPU alone, to record why there is none.
         processes: the number of fresh processes, each of which measures everything; None: this one.
         counts_only: count operations and bytes, and time nothing.
         output: a file of JSON lines to which every record is appended as it is taken.

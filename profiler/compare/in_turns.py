@@ -75,9 +75,9 @@ Progress = Callable[[int, int, str], None]
 def candidates(
     plan: Plan, tell: Callable[[str], object] = lambda sentence: None
 ) -> dict[str, Request]:
-    """A dict of the requests to compare by name: mixer and implementation, and the dtype if there
-    are several. `tell` gets a sentence on each user's module that differs from its equations and is
-    left out. Raises MeasureError: there are fewer than two, or a size has several values."""
+    """A dict: name -> request, of the requests of a plan, which are compared; names are those of
+    `with_names`. `tell` gets a sentence on each module of a user that differs from its equations:
+    the module is left out. MeasureError: fewer than two are left, or a size has several values."""
     several = [letter for letter, values in plan.given.items() if len(values) > 1]
     if several:
         raise MeasureError(
@@ -99,9 +99,9 @@ def candidates(
 
 
 def with_names(found: Sequence[Request]) -> dict[str, Request]:
-    """A dict of requests by unique names: mixer (its origin if mixers of different files share the
-    name), implementation, and dtype if there are several. A request may occur twice, as a test of
-    the comparison itself: the name of the second ends with `#2`."""
+    """A dict: unique name -> request. A name is mixer (its origin if mixers of several files share
+    the name), implementation, and dtype if there are several: `she conv bf16`. A request may occur
+    twice, as a test of the comparison itself: the second name ends with `#2`."""
     dtypes = len({request.dtype for request in found}) > 1
     origins: dict[str, set[str]] = {}
     for request in found:

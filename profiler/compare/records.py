@@ -277,8 +277,8 @@ def file_names(paths: Sequence[Path]) -> list[str]:
 
 
 def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
-    """A dict of the records by point and repetition. The repetition is the record's round, counted
-    from 1; if another record has it, the next free number."""
+    """A dict: point and repetition (`Key`) -> record. The repetition is the record's round, counted
+    from 1, or the next number that no other record of the point has."""
     found: dict[Key, Measurement] = {}
     for r in records:
         repetition = r.round + 1

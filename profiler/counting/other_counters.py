@@ -58,8 +58,8 @@ class ComputingRecorder(DispatchRecorder):
     first call that computes: enough to tell operations that compute from moves."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and add the call to `by_op`; of a known operation, one that computes
-        nothing (`OperationKind.free`) or is known to compute, its number alone."""
+        """Run an operation, and add the call to `by_op`: in full up to the first that computes, or
+        the first of an operation that never does (`OperationKind.free`), then as a number."""
         known = self.by_op.get(kind.name)
         computes = known and (known.operations != NOTHING or kind.name in self.unknown)
         if not known or not (kind.free or computes):
