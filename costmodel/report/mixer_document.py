@@ -566,8 +566,8 @@ def symbol_names(text: str, mixers: Sequence[Mixer], *, explained: bool = False)
         explained: whether the equations of the mixers are printed, with the names of their indices.
 
     Raises:
-        SizeError: an unknown letter, a name that LaTeX does not allow, or one name for two sizes
-            of these mixers, or for a size and an index of their equations.
+        SizeError: an unknown letter, or one with two names; a name that LaTeX does not allow; or
+            one name for two sizes of these mixers, or for a size and an index of their equations.
     """
     found: dict[str, str] = {}
     used = {letter for mixer in mixers for letter in letters_of(mixer, "inference")}
@@ -577,6 +577,8 @@ def symbol_names(text: str, mixers: Sequence[Mixer], *, explained: bool = False)
             raise SizeError(
                 f"--symbols takes letter=name, such as l=N,d=d_model or t=\\tau, got '{part}'"
             )
+        if letter in found:
+            raise SizeError(f"--symbols gives {letter} two names: give one of them")
         head, _, tail = name.partition("_")
         head = head if len(head) == 1 or head.startswith("\\") else rf"\mathrm{{{head}}}"
         found[letter] = rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
