@@ -101,8 +101,7 @@ class Explanation:
     optimiser: str | None = None
     """The optimiser whose state a training step holds; None if none is named."""
     full: bool = True
-    """Whether the sums behind each count, formulas by equation and steps of critical paths are
-    printed too."""
+    """Whether sums behind counts, formulas by equation and steps of critical paths are printed."""
     on: Board | None = None
     """The board whose limits are told, with entries of the types `dtypes`; None: no board's."""
     dtypes: Dtypes = Dtypes()
@@ -137,7 +136,7 @@ class Explanation:
         phase come from, and the forms.
 
         Raises:
-            SizeError: sizes that do not fit the mixer; EquationError: an unknown form.
+            SizeError: sizes that do not fit; EquationError: an unknown form, or any malformed one.
         """
         system_of(self.mixer, self.form, (), "training")
         fit(self.mixer, self.sizes)

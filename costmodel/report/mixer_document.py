@@ -221,8 +221,7 @@ def named_form(mixer: Mixer, form: str) -> Line:
 
 
 def column(name: str, *, names: bool) -> Column:
-    """The column of a figure or a size; `names`: whether it is a part of the row's name, such as a
-    size that varies."""
+    """The column of a figure or a size; `names`: whether it names rows, as a varying size does."""
     if is_letter(name):
         return Column(name, doc.letter(name), names=names)
     figure = COLUMNS[name]

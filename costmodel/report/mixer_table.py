@@ -106,7 +106,8 @@ def with_forms(
             exception, unless all mixers are such files; None: the exception is raised.
 
     Raises:
-        UnknownMixer, EquationError: an unknown mixer or form; UnreadFile: a user's file raises.
+        UnknownMixer, EquationError: an unknown mixer or form; UnreadFile: a user's file raises;
+            ModelError: a configuration that cannot be read.
     """
     found: dict[Mixer, list[str | None]] = {}
     faults: dict[Mixer, Exception] = {}

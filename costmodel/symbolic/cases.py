@@ -134,8 +134,7 @@ def _possible_results(parts: Sequence[Poly], where: Constraints, sign: int) -> l
 
 
 def _max_where(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, ...]:
-    """The maximum of terms at the sizes of `where`: the terms that attain it somewhere, or the only
-    such term."""
+    """The maximum of terms at the sizes of `where`: those that attain it somewhere, or the only."""
     kept = _possible_results(terms, where, 1)
     return kept[0] if len(kept) == 1 else tuple(kept)
 

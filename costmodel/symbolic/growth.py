@@ -198,8 +198,7 @@ def _quotient_of_sizes(
 
 @dataclass(frozen=True)
 class RateInequality:
-    """An inequality of rates: the sum of number*rate over `rates` (size -> number) is > 0, or, if
-    not `strict`, >= 0."""
+    """The sum of number*rate over `rates` (size -> number) is > 0, or, if not `strict`, >= 0."""
 
     rates: Mapping[str, Number]
     strict: bool = True

@@ -174,7 +174,8 @@ def _faster_end(
     linear part dominates, as i = l for i + ceil_log2(l - i + 1): in one step of the index, the
     logarithms together change at most by `logs`, and the linear part by `pace` or more. `parts`:
     terms in the index -> the atom that stands for them. None if the linear part does not dominate,
-    the depth has other parts, or which bound is the end depends on the sizes."""
+    the depth has other parts, or which bound is the end depends on the sizes. Unsupported if a
+    bound has a stride."""
     pace: Number = 0
     logs: Number = 0
     rest = shape
@@ -383,7 +384,7 @@ def _largest_together(
     """Whether, at all sizes, one index is proven to attain the maxima of all parts (`tops`: the
     terms of a part -> candidates, of which the smallest is its maximum). Each choice of one
     candidate per part, as the smallest, is a case. False also if a candidate is the floor of a half
-    (`parts` = 2), which this search does not follow."""
+    (`parts` = 2), which this search does not follow. Unsupported as `projected`."""
     known = projected(constraints, [variable])
     if any(candidate.parts != 1 for top in tops.values() for candidate in top):
         return False

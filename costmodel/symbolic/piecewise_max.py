@@ -172,8 +172,7 @@ def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
 
 
 def proven(constraints: Constraints, claim: Poly) -> bool:
-    """Whether the constraints prove `claim >= 0`. False means "not proven", also where the proof is
-    not supported."""
+    """Whether the constraints prove `claim >= 0`; False also if the proof is not supported."""
     if claim in constraints:
         return True
     try:
@@ -516,8 +515,7 @@ def _moving_terms(poly: Poly) -> Poly:
 
 
 def _affine_parts(poly: Poly) -> Iterator[Poly]:
-    """Yield the arguments of the functions of indices in a depth, innermost first, and the sum
-    outside of them."""
+    """Yield the arguments of functions of indices in a depth, innermost first, then other terms."""
     functions = [a for a in poly.atoms if isinstance(a, Fn) and variables_of([Poly.atom(a)])]
     for atom in functions:
         for argument in atom.args:

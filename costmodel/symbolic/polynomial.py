@@ -524,7 +524,8 @@ def call(function: str, *args: Any) -> Poly:
 def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
     """A function of polynomials, cached: a number for whole numbers as arguments; else an atom,
     with the parts extracted that are known: duplicates of a Max or Min, powers of two of a
-    logarithm, multiples of a divisor, the number in the exponent of a power of two."""
+    logarithm, multiples of a divisor, the number in the exponent of a power of two. ValueError for
+    a function without a value, such as a division by 0."""
     if function in ("Max", "Min"):
         polys = tuple(by_text(set(polys)))
         if len(polys) == 1:

@@ -49,6 +49,7 @@ def measure(
 
     Raises:
         MeasureError, SizeError, UnknownMixer: nothing can be measured; one sentence.
+        UsageError: `counts_only` with `compile`, `energy` or several `processes`.
     """
     for name in sizes:
         if not is_letter(name):

@@ -129,6 +129,7 @@ def plot(
         drawn = chosen_kind(kind, "measured", list(KINDS.values()), "records")
         why = "records hold their values"
         refuse_beside(context, why, "shown", "only", "board", *OF_BOTH)
+        # `without`: the parts of a record that the kind of figure does not read
         records, problems = recorded(files, complain, without=drawn.without)
         told(problems)
         of_phases = tuple(name for part in listed(phase) for name in phases(part))

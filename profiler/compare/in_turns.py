@@ -77,7 +77,8 @@ def candidates(
 ) -> dict[str, Request]:
     """A dict: name -> request, of the requests of a plan, which are compared; names are those of
     `with_names`. `tell` gets a sentence on each module of a user that differs from its equations:
-    the module is left out. MeasureError: fewer than two are left, or a size has several values."""
+    the module is left out. MeasureError: fewer than two are left, or a size has several values;
+    SizeError: sizes do not fit."""
     several = [letter for letter, values in plan.given.items() if len(values) > 1]
     if several:
         raise MeasureError(

@@ -226,8 +226,7 @@ def rows_of(
 
 
 def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]]:
-    """A dict of dicts: candidate -> process -> record, for the records of one run of `costmodel
-    compare`."""
+    """A dict: candidate -> process -> record, of the records of one run of `costmodel compare`."""
     found: dict[str, dict[int, Measurement]] = {}
     for record in run:
         name = str(details_of(record).get("candidate", f"{record.mixer} {record.implementation}"))

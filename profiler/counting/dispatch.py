@@ -99,8 +99,7 @@ def product_shape(call: Call) -> tuple[int, int, int, int] | None:
 
 
 EXITS = ("numpy", "tolist", "data_ptr", "__dlpack__")
-"""Methods of a tensor by which its numbers leave torch: to numpy, to Python, to a kernel that torch
-does not dispatch."""
+"""Methods by which a tensor's numbers leave torch: to numpy, to Python, to a foreign kernel."""
 
 LEFT = "numbers leave torch here: arithmetic outside of torch is not counted"
 """Why a method of `EXITS` is listed as uncounted."""

@@ -43,8 +43,7 @@ def index_put(call: Call) -> Operations:
 
 
 def scatter_write(call: Call) -> Operations:
-    """Writing is free; with `reduce` ("add", "multiply") an addition or a product per written
-    entry."""
+    """Writing is free; `reduce` ("add", "multiply") takes an addition or product per entry."""
     each = {"add": entry_sum(call.output), "multiply": product_of(call.output, call.output)}
     return each.get(call.arguments.get("reduce", ""), NOTHING) * call.tensor("index").numel()
 

@@ -178,8 +178,7 @@ def grouped_product(call: Call) -> Operations:
 
 
 def summed_products(call: Call) -> Operations:
-    """The operations of beta * self + alpha * the sum of left @ right over the batch; factors of 1
-    cost nothing."""
+    """beta * self + alpha * the sum of left @ right over the batch; factors of 1 cost nothing."""
     left, out = call.tensor("batch1"), call.output
     refuse_complex(call, left, out)
     entries, terms = out.numel(), left.shape[0] * left.shape[-1]
@@ -190,8 +189,7 @@ def summed_products(call: Call) -> Operations:
 
 
 def absolute(call: Call) -> Operations:
-    """The operations of |x|: a comparison per entry; for a complex entry the root of the sum of
-    both squares."""
+    """|x|: a comparison per entry; for a complex entry the root of the sum of both squares."""
     entries = call.output.numel()
     if not call.tensor("self").is_complex():
         return COMPARE * entries

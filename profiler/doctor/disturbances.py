@@ -139,8 +139,7 @@ def shared(others: int) -> MachineFinding:
 
 
 def persistence(mode: str) -> MachineFinding | None:
-    """A finding if the persistence mode is "off", so that the driver is unloaded between processes;
-    else None."""
+    """A finding if persistence is "off": the driver is unloaded between processes; else None."""
     said = "persistence mode is off: the driver loads anew for each process, counters begin at 0"
     return (
         MachineFinding("driver", LIMITS, said, "sudo nvidia-smi -pm 1") if mode == "off" else None

@@ -220,8 +220,7 @@ def power(around: Surroundings) -> MachineFinding:
 
 
 def gpm(around: Surroundings) -> MachineFinding:
-    """Make the finding on GPM (NVML's utilisation of DRAM and tensor cores, since Hopper): whether
-    the board has it."""
+    """Make the finding on GPM, NVML's utilisation of DRAM and tensor cores, since Hopper."""
     what = "GPM utilisation"
     if found := without_board(around, what):
         return found

@@ -18,8 +18,7 @@ HEAD = ("ID", "Kernel Name", "Grid Size", "Block Size")
 RANGES = ("Start/Stop_Range", "Push/Pop_Range")
 """Substrings of the names of the columns with the NVTX ranges of a kernel."""
 LONGEST_CELL = 2**31 - 1
-"""Characters that a cell may have. The limit of the standard library, 2**17, is too low for values
-by opcode."""
+"""Characters that a cell may have: the csv module's 2**17 is too low for values by opcode."""
 NOT_THERE = "n/a"
 """The cell of a metric that the chip or this version of ncu does not have."""
 
@@ -84,7 +83,8 @@ def table_rows(text: str) -> Iterator[list[str]]:
 
 def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str, str]) -> Kernel:
     """Read the launch of a kernel in one row of the table: `cells` maps a column to its text,
-    `units` a metric to its unit. A metric without a value is left out."""
+    `units` a metric to its unit. A metric without a value is left out; ReportError for other text
+    than a number."""
     values: dict[str, int] = {}
     parts: dict[str, dict[str, int]] = {}
     for name in metrics:

@@ -278,9 +278,9 @@ def _stages(
     request: Request, net: Network, phase: str, sizes: Mapping[str, int], letters: tuple[str, ...]
 ) -> list[Sheet]:
     """The sheets (costs by part) of all stages of a phase at one combination of sizes: prefill and
-    decode of `generate`, else the phase itself. If all `letters` have numbers, these must fit the
-    network (SizeError); ModelError for a number of layers at which layers do not share weights as
-    the network says."""
+    decode of `generate` (Unanswered without a head), else the phase itself. If all `letters` have
+    numbers, these must fit the network (SizeError); ModelError for a number of layers at which
+    layers do not share weights as the network says."""
     numbers = {x: v for x, v in sizes.items() if x in letters or x == "L"}
     settled = set(letters) <= set(numbers)
     refuse_layers(net.described, numbers.get("L"))

@@ -81,7 +81,8 @@ class Cells:
         self, parts: Sequence[list[Cell]]
     ) -> Iterator[tuple[int, int, Sequence[Poly | None]]]:
         """Yield the ranges of the size in which every quantity of `parts` is one polynomial, as
-        (first size, last size, the polynomials; None where a quantity is not defined)."""
+        (first size, last size, the polynomials; None where a quantity is not defined): of the cells
+        [(1, p)] and [(1, q), (3, r)] in 1..9, (1, 2, [p, q]) and (3, 9, [p, r])."""
         starts = sorted({self.first}.union(*([start for start, _ in part] for part in parts)))
         places = [0] * len(parts)
         for start, after in pairwise([*starts, self.last + 1]):
@@ -113,8 +114,8 @@ class Cells:
 
     def signs(self, poly: Poly, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield the ranges in which the signs of the least and the greatest value that a polynomial
-        may have (`bounds`) are constant, as (first, last, sign of the least, sign of the
-        greatest)."""
+        may have (`bounds`) are constant, as (first, last, sign of the least, sign of the greatest):
+        (1, 2, -1, -1), (3, 3, 0, 0), (4, 9, 1, 1) of x - 3 in 1..9."""
         sides = [coefficients(bound, self.letter) for bound in self.bounds(poly)]
         cuts = {first}.union(*(sign_changes(side, first, last) for side in sides))
         for start, after in pairwise([*sorted(cuts), last + 1]):
@@ -298,7 +299,8 @@ class Cells:
         last: int,
     ) -> Side:
         """The pair (function: size x -> of(poly/below at x); the sizes in first..last between which
-        the function is monotone), for an `of` that grows with its argument."""
+        the function is monotone), for an `of` that grows with its argument. Unsupported as `ratio`.
+        """
         (above, under), (divisor, over) = (ratio(one, self.letter) for one in (poly, below))
         above, under = product(above, over), product(under, divisor)
         return lambda x: of(Fraction(value(above, x), value(under, x))), turns(

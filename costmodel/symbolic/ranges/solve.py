@@ -114,7 +114,8 @@ def _solved(
     """Yield the ranges of first..last in which the property `of` the size is constant, as (range,
     property); adjacent ranges may have equal properties. A short range is tried size by size. In a
     longer one the signs of the quantities' differences decide; a part in which a sign stays open is
-    solved by itself if it is short or less than half the range, else by residue classes."""
+    solved by itself if it is short or less than half the range, else by residue classes
+    (`_by_class`, which raises Unsupported)."""
     if last - first < TRIED:
         yield from ((Range(x, x), of(x)) for x in range(first, last + 1))
         return
