@@ -511,6 +511,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown quantity": ({"quantity": "joy", "phase": "training"}, "unknown quantity 'joy'"),
     "unknown phase": ({"quantity": "mul", "phase": "later"}, "unknown phase 'later'"),
     "unknown mixer": ({"mixer": "mee"}, "unknown mixer 'mee'"),
+    "unknown mixer, not checked": (
+        {"mixer": "mee", "unchecked": "measured"},
+        "claim a: unknown mixer 'mee'",
+    ),
+    "unknown network, not checked": (
+        {"model": "mee", "unchecked": "measured"},
+        "claim a: unknown network 'mee'",
+    ),
 }
 
 

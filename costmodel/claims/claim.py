@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import product
@@ -205,8 +206,16 @@ class Claim(ABC):
             Unanswered, Unsupported: the question has no answer for the subject of the claim.
             PublishedError: the claim cannot be read; the message names the claim.
         """
+        with self.naming():
+            found = self.check(interpretation, known or {})
+        return found
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """A `with` block whose ValueErrors become PublishedErrors that name the claim; Unanswered
+        and Unsupported stay as they are."""
         try:
-            return self.check(interpretation, known or {})
+            yield
         except (Unanswered, Unsupported):
             raise
         except ValueError as reason:

@@ -183,7 +183,7 @@ def verify(
         processes: how many check at the same time, each all claims about its share of the mixers.
 
     Raises:
-        PublishedError: a file that cannot be read, or an id that occurs twice.
+        PublishedError: a file or a claim that cannot be read, or an id that occurs twice.
     """
     files = published_files() if paths is None else list(paths)
     claims = [claim for path in files for claim in load(path)]
@@ -251,6 +251,9 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         known: the claims by id, which a claim about the intersection of others names.
         run: also execute the equations at the counterexample, and report the operations counted.
 
+    Raises:
+        PublishedError: the claim cannot be read; the message names the claim.
+
     >>> from costmodel.claims.comparisons import FormulaClaim
     >>> claim = FormulaClaim(id="x", source="a paper", place="Table 1", claimed="l", mixer="me",
     ...                      quantity="parameters", formula="l + 1")
@@ -259,6 +262,8 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
     ('disagrees', 'l', '-1', {'l': 1})
     """
     sized = True
+    with claim.naming():  # an unknown mixer or network, also of a claim that is not checked
+        by_convention = claim.choices().conventions
     try:
         with limited():
             finding, name, found = _finding_and_verdict(claim, known)
@@ -289,7 +294,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         model=claim.model,
         phase=claim.phase,
         own=claim.convention,
-        counted=claim.interpretation.convention if claim.choices().conventions else (),
+        counted=claim.interpretation.convention if by_convention else (),
         citation=claim.citation,
         difference=finding.compared.difference if finding.compared else "",
         there={**finding.there, **(_instrumented_count(claim, finding) if run else {})},
