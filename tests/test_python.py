@@ -134,6 +134,9 @@ def test_a_notebook_shows_every_cell_and_no_html_of_others() -> None:
         ({"optimiser": "adamw"}, "^optimiser is for a training step only: add phase training-step"),
         ({"dtype": "bf8"}, "unknown dtype 'bf8': expected one of fp64, "),
         ({"mixers": [3]}, "expected the name of a mixer, or a mixer, got the number 3"),
+        ({"mixers": 3}, "expected the name of a mixer, or a mixer, got the number 3"),
+        ({"phase": None}, "^phase 'None': expected one of training, "),
+        ({"columns": 3}, "unknown column '3'"),
         ({"columns": "totl"}, "unknown column 'totl'; did you mean 'total'?"),
     ],
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
@@ -238,7 +238,8 @@ def table(
             grid), or a text as on the command line, such as `l="128:16384:x2"` or `t="l"`.
 
     Raises:
-        SizeError, TableError, UnknownMixer, ConventionError, EquationError: one sentence.
+        ValueError: one sentence; as SizeError, TableError, UnknownMixer, EquationError (a form),
+            ConventionError, or UsageError (a phase, an option of a backward pass, a board).
 
     >>> import costmodel as cm
     >>> costs = cm.table(["she", "me"], d=128, l=[64, 128], phase="training")
@@ -253,7 +254,8 @@ def table(
         dtypes = Dtypes(dtype or "", state_dtype, weight_dtype, cache_dtype).checked()
         counting = read_convention(convention)
         counting = trained(counting, wanted, recompute, only, loss, optimiser)
-        shown = None if columns is None else mixer_table.column_names(",".join(_several(columns)))
+        words = None if columns is None else ",".join(map(str, _several(columns)))
+        shown = None if words is None else mixer_table.column_names(words)
         return CostTable(
             mixer_table.table(
                 mixer_table.Request(
@@ -281,8 +283,9 @@ def table(
 
 
 def _several(given: Any) -> tuple[Any, ...]:
-    """One text or mixer, or several in a sequence, as a tuple."""
-    return (given,) if isinstance(given, (str, Mixer)) else tuple(given)
+    """One text or mixer, or several in a sequence, as a tuple; (value,) for any other value."""
+    one = isinstance(given, (str, Mixer)) or not isinstance(given, Iterable)
+    return (given,) if one else tuple(given)
 
 
 def _given(sizes: Mapping[str, Any]) -> Given:
