@@ -284,7 +284,8 @@ def budget(
 
     Raises:
         SizeError: an unknown quantity, an amount without its unit, or sizes that do not fit.
-        Unanswered, Unsupported: a quantity has no formula here. ValueError: an unknown type.
+        Unanswered, Unsupported: a quantity has no formula. TableError: it is only measured.
+        ValueError: an unknown mixer, form, convention, phase or element type.
 
     >>> import costmodel as cm
     >>> found = cm.budget("self-attention", state="40GB", d=4096, n=32, b=64, dtype="bf16")

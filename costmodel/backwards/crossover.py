@@ -460,7 +460,7 @@ def crossover(
             defaults.
 
     Raises:
-        UnknownMixer, TableError, SizeError, Unanswered, ...: one sentence each.
+        ValueError: one sentence, as UnknownMixer, TableError, SizeError, Unanswered or another.
 
     >>> import costmodel as cm
     >>> found = cm.crossover("linear-attention", "self-attention", phase="inference", d=1024, n=16)

@@ -189,6 +189,7 @@ def match(
     Raises:
         TableError: a figure that is unknown or is not compared. SizeError: sizes that do not fit.
         Unanswered, Unsupported: a figure has no formula, or does not depend on the size.
+        ValueError: an unknown mixer, form, convention, phase or element type.
 
     >>> import costmodel as cm
     >>> found = cm.match("we", to="self-attention", by="parameters", vary="d", d=512)
