@@ -35,8 +35,7 @@ class Finding:
     compared: IdentityCheck | None = None
     there: Mapping[str, str] = field(default_factory=dict)
     values_note: str = ""
-    """The part of the note that repeats the values of `there` in words: a report that shows `there`
-    leaves it out."""
+    """The part of the note with the values of `there` in words, which reports with `there` omit."""
 
     @property
     def derived(self) -> str:

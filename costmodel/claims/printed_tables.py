@@ -174,8 +174,7 @@ def _row(cell: Cell) -> tuple[object, ...]:
 
 def _columns_of_rows(cells: Iterable[Cell]) -> dict[tuple[object, ...], list[str]]:
     """Row (a key of name, labels and sizes) -> the quantities with a column of their own there,
-    which its cell `other` leaves out. A column such as `other_tanh`, which says what is within
-    `other`, is none."""
+    which its cell `other` leaves out; not those of columns such as `other_tanh`, within `other`."""
     found: dict[tuple[object, ...], list[str]] = {}
     for cell in cells:
         within = _plain_heading(cell.heading).startswith("other")

@@ -615,8 +615,7 @@ def told(problems: Sequence[str]) -> None:
 
 
 def typed_beside(context: typer.Context, *known: str) -> list[str]:
-    """The parameters that the user typed, other than `known`: options as `--name`, arguments as
-    `the name`."""
+    """The parameters typed, other than `known`: options as `--name`, arguments as `the name`."""
     found = []
     for parameter in context.command.params:
         origin = context.get_parameter_source(parameter.name or "")

@@ -71,9 +71,8 @@ def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> An
 
 
 def check_table(name: str, table: Any, below: Any) -> None:
-    """Raise EquationError unless an author's table of entries is rectangular and every entry is a
-    finite number; if the array holds positions (`below`, their bound), a whole number of 64
-    bits."""
+    """Raise EquationError unless an author's table of entries is rectangular and every entry a
+    finite number; if the array holds positions (`below`, their bound), a 64-bit whole number."""
     import numpy as np
 
     try:

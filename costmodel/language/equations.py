@@ -541,7 +541,7 @@ class Mixer:
         """Declare sizes by their letters, separated by spaces, and return a polynomial for each
         letter: the letter itself, but d/n for h (the width of a head), unless the braces behind the
         mixer's name give h a value. EquationError for a letter that no mixer may declare, such as
-        b."""
+        b; ValueError for one that mixers do not share, which `size` declares first."""
         names = tuple(letters.split())
         for letter in names:
             self._check_free(letter)
