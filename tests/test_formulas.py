@@ -95,6 +95,7 @@ BAD = {
     "sum(t, t, 1, l, 2)": "expected sum(body, index, first, last) at character 17, got '2'",
     "sum(t, 2, 1, l)": "expected the name of sum's index at character 8, got '2'",
     "sum(t, sum, 1, l)": "expected '(' after sum at character 11, got ','",
+    "sum(h*d, d, 1, 3)": "character 5: h is d/n, and d or n is an index here: name the index i",
     "ceil_log2 l": "expected '(' after ceil_log2",
     "ceil_log2(l, d)": "expected one argument of ceil_log2",
     "__import__('os')": 'unexpected "\'" at character 12',
@@ -154,6 +155,7 @@ def test_given_puts_numbers_for_sizes() -> None:
     assert formula.given({"d": 6}).at({}) == 42
     index = parse("sum(t*d, t, 1, l)").given({"t": 9})
     assert index.at({"d": 2, "l": 3}) == 12
+    assert parse("sum(h*l, h, 1, l)").given({"l": 3}).at({"d": 8, "n": 2}) == 18
 
 
 def test_what_says_how_something_grows_has_no_value() -> None:

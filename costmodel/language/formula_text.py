@@ -362,14 +362,18 @@ class _Reader:
         return IndexedSum(inside, str(index), *ends)
 
     def leaf(self, token: Any, bound: frozenset[str]) -> Tree:
-        """The tree of a number, an index of a sum, or a size. A size's letter is added to
-        `letters`: for h, which is d/n, both d and n. FormulaError for another name."""
+        """The tree of a number, an index of a sum (of those `bound`), or a size. A size's letter is
+        added to `letters`: for h, which is d/n, both d and n. FormulaError for another name, and
+        for h where d or n is an index."""
         if token[0].isdigit():
             return Number(Fraction(token))
         name = str(token)
         if name not in bound:
             if not is_letter(name):
                 raise self.unknown(token)
+            if name == "h" and bound & {"d", "n"}:
+                why = "h is d/n, and d or n is an index here: name the index i"
+                raise self.refused(why, token.start_pos)
             self.letters |= {"d", "n"} if name == "h" else {name}
         return Name(name)
 

@@ -194,7 +194,7 @@ class Differences:
         each phase, with the reasons in place of a table where a mixer has no answer.
 
         Raises:
-            SizeError: numbers that do not fit one of the mixers; EquationError: an unknown form.
+            SizeError: numbers that do not fit; EquationError: an unknown or malformed form.
             Unanswered: in no phase do both mixers have an answer.
         """
         for _, side in self.sides:

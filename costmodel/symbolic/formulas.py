@@ -246,22 +246,24 @@ def _binary_value(
     return _whole(Fraction(left) ** power)
 
 
-def given(node: Tree, sizes: Mapping[str, int]) -> Tree:
+def given(node: Tree, sizes: Mapping[str, int], indices: frozenset[str] = frozenset()) -> Tree:
     """The formula's tree with numbers substituted for some sizes, and d/n for h where h has no
-    number. The index of a sum is no size: it stays, even if it has the letter of a size."""
-    if isinstance(node, Number):
+    number. The index of a sum is no size: it stays, even if it has the letter of a size. `indices`:
+    those of the surrounding sums."""
+    if isinstance(node, Number) or (isinstance(node, Name) and node.name in indices):
         return node
     if isinstance(node, Name):
         if node.name == "h" and "h" not in sizes:
             return BinaryOperation("/", given(Name("d"), sizes), given(Name("n"), sizes))
         return Number(Fraction(sizes[node.name])) if node.name in sizes else node
     if isinstance(node, FunctionCall):
-        return FunctionCall(node.name, tuple(given(a, sizes) for a in node.arguments))
+        return FunctionCall(node.name, tuple(given(a, sizes, indices) for a in node.arguments))
     if isinstance(node, BinaryOperation):
-        return BinaryOperation(node.op, given(node.left, sizes), given(node.right, sizes))
-    inside = {letter: value for letter, value in sizes.items() if letter != node.index}
-    body = given(node.body, inside)
-    return IndexedSum(body, node.index, given(node.first, sizes), given(node.last, sizes))
+        left, right = (given(part, sizes, indices) for part in (node.left, node.right))
+        return BinaryOperation(node.op, left, right)
+    first, last = (given(end, sizes, indices) for end in (node.first, node.last))
+    body = given(node.body, sizes, indices | {node.index})
+    return IndexedSum(body, node.index, first, last)
 
 
 def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:

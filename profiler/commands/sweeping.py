@@ -199,8 +199,8 @@ def so_far(blocks: Sequence[Block], results: Results) -> str:
 def conclude(
     blocks: Sequence[Block], results: Results, found: Session, retry: bool, *, quiet: bool = False
 ) -> None:
-    """Print the plan's state after session `found`, on standard error if `quiet`; without `retry`
-    also how many points failed in earlier sessions and were not tried again.
+    """Print the failures of session `found` and the plan's state after it, on standard error if
+    `quiet`; without `retry` also how many points failed before and were not tried again.
 
     Raises Failed unless every point is measured or failed in an `EXPECTED` way, and at least one
     point is measured; a plan without points (an empty shard) is accepted.

@@ -426,7 +426,8 @@ def record(
 ) -> Measurement:
     """Make the record of the candidate `name` from its latency, in seconds, sample k from round k,
     and from all candidates' peak memory (`memory`: candidate -> bytes) and energies. What is
-    Unavailable, or measured by other commands alone, stands in the record's `reasons`."""
+    Unavailable, or measured by other commands alone, stands in the record's `reasons`; its `sweep`
+    has the comparison's id, the number of processes and that of this process, if it is not 0."""
     request = made.asked[name]
     joules: Measured
     if isinstance(energies, Unavailable):

@@ -95,9 +95,10 @@ class Rounds:
     def visited(
         self, describe: Callable[[Exception], str]
     ) -> tuple[list[str], dict[str, list[float]]]:
-        """Visit all candidates twice, and return the order of the round and a dict: candidate ->
-        its two values in seconds. A candidate that fails has fewer, and its error, as text by
-        `describe`, is in `failed`. Raises Disturbed: a visit does."""
+        """Visit each candidate without an earlier failure in random order, then in reverse; return
+        the first order and a dict: candidate -> its two values in seconds. A candidate that fails
+        has fewer, and its error, as text by `describe`, is in `failed`. Raises Disturbed: a visit
+        does."""
         order = [name for name in self.visits if name not in self.failed]
         self.chance.shuffle(order)
         found: dict[str, list[float]] = {name: [] for name in order}

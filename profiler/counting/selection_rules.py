@@ -166,7 +166,7 @@ def grouped_product(call: Call) -> Operations:
     the groups: the left one along its rows, the right one along its columns, or both along the
     summed axis. Every part belongs to one group, so each entry of a left operand with two axes is
     multiplied by one row of `mat2`. Which groups of a split summed axis are empty depends on
-    values: as few as possible are taken to be."""
+    values: as few as possible are taken to be. A bias is added to each entry of the result."""
     left, right, out = call.tensor("self"), call.tensor("mat2"), call.output
     terms = left.shape[-1]
     products = (

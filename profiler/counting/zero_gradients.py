@@ -73,8 +73,8 @@ class ZeroGradientCounter(DispatchMode):
         for each result that needs a mask (True at entries that hold a gradient). [] if every entry
         of the results is taken to hold one: in a forward pass that runs again, for a call with
         `out=`, if no operand has a mask (unless the operation makes padding zeros itself: `EMPTY`,
-        `FILLING`), or for an operation that neither only moves entries (`MOVES`) nor has a rule for
-        masks (`COUNTED`)."""
+        `FILLING`), or for an operation that neither only moves entries (`MOVES`, a copy) nor has a
+        rule for masks (`COUNTED`) and, at this call, a counting rule."""
         name = call.name.removeprefix("aten::")
         own = name.removesuffix("_")
         if torch.is_grad_enabled() or any(argument.is_out for argument in func._schema.arguments):

@@ -153,8 +153,8 @@ def _ranges_with_open_parts(
 ) -> Iterator[tuple[int, int, bool]]:
     """Yield consecutive ranges of one size as (first, last, is open), from the cells (range by
     range polynomials) of differences in `apart`: in a range that is not open the sign of every
-    difference is constant; in an open range the bounds of some difference leave its sign undecided.
-    Adjacent open ranges are joined."""
+    difference is constant; in an open range the bounds of some difference leave its sign undecided,
+    or the difference is not defined. Adjacent open ranges are joined."""
     begun: int | None = None
     for start, end, polys in cells.joined(apart):
         known = [poly for poly in polys if poly is not None]
