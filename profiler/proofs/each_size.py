@@ -67,14 +67,14 @@ class EachSize:
         return ("gradients", said) if said else None
 
     def _rows_apart(self, trial: Trial) -> str:
-        """A sentence on the first decoded row of wrong shape or values; "" if no row is wrong."""
-        if self.subject.stepless:
+        """A sentence on the first decoded row of wrong shape or values; "" if none, or no step."""
+        if self.subject.stepless:  # in words, why there is no step, or it is not tried
             return ""
         case, draw = trial.case, trial.draw
         state = case.initial_state()
         for t in range(1, draw.sizes["l"] + 1):
             row = case.step(t, state)
-            if said := row_apart(row, trial.gradient[:, 0].shape, t):
+            if said := row_apart(row, trial.gradient[:, 0].shape, t):  # gradient: (b, l, ...)
                 return said
             for sample in range(draw.b):
                 known = trial.expected(sample)[trial.output][t - 1]

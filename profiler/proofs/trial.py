@@ -728,11 +728,11 @@ class Decoding(Trial):
 
     def findings(self) -> Iterator[Finding]:
         """Yield, after decoding, (kind, sentence) for tensors, settings or earlier rows that steps
-        changed, and for the first row that differs: rows of this sequence from the equations, rows
-        of the other sequence and of the copied state from both the `forward` of their rows and the
-        equations. A row of a wrong shape is the only finding, and ends the trial. The other
-        sequence: the batch in reverse order, negated. The copied state holds l // 2 rows of this
-        sequence, and goes on with rows of the other one."""
+        changed, and for the first row, of this sequence, else of the other, else of the copy, that
+        differs from the equations (of the last two, and from `forward` of their rows). The sentence
+        ends with `KEEPS_APART` if decoding that sequence alone gives the right row, else, of this
+        sequence, with the blame. A row of a wrong shape is the only finding. The other sequence is
+        the batch in reverse order, negated if not token numbers; the copy holds l // 2 rows."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
@@ -747,7 +747,7 @@ class Decoding(Trial):
             # every third step one of the other sequence; from l // 2 on, up to three of the copy
             for t in range(1, l + 1):
                 row = case.step(t, state)
-                if said := row_apart(row, self.gradient[:, 0].shape, t):
+                if said := row_apart(row, self.gradient[:, 0].shape, t):  # gradient: (b, l, ...)
                     yield "step", said
                     return
                 kept.append((row, row.clone()))
