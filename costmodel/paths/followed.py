@@ -135,7 +135,7 @@ class Graph:
     def axes(self) -> Mapping[Array, set[int]]:
         """Array -> the axes whose positions tell its nodes (groups of entries) apart: its token
         axis; without a token axis, the axes on which equations define different parts, or positions
-        share indices with nodes or regions, found as a fixed point."""
+        share indices with nodes or regions, in rounds until no array gets a further axis."""
         found = {
             array: {
                 axis
@@ -144,8 +144,7 @@ class Graph:
             }
             for array, place in self.rows.places.items()
         }
-        # an index that tells nodes apart at one end of a reference does so at the other end too,
-        # until no array gets a further axis
+        # an index that tells nodes apart at one end of a reference does so at the other end too
         number = -1
         while number != (number := sum(map(len, found.values()))):
             for joint in self.joints:
@@ -166,8 +165,9 @@ class Graph:
 
     @cached_property
     def node_numbers(self) -> Mapping[Array, range]:
-        """Array without a token axis -> the numbers of its nodes, groups of entries told apart by
-        its `axes`: from `length` on, behind the rows 0 .. length - 1; the last equation first."""
+        """Array without a token axis -> the numbers of its nodes, one for each position on the
+        axes `self.axes[array]`: from `length` on, behind the rows 0 .. length - 1; as in
+        `rows.places`, the array of a later equation comes first."""
         found, free = dict[Array, range](), self.length
         for array, place in self.rows.places.items():
             if place is None:
@@ -181,12 +181,12 @@ class Graph:
 
     @cached_property
     def number(self) -> int:
-        """The number of nodes."""
+        """The number of nodes, rows included."""
         return max((nodes.stop for nodes in self.node_numbers.values()), default=self.length)
 
     @cached_property
     def joined(self) -> Sequence[tuple[Array, Array, Pairs]]:
-        """The edges of the graph, as (reading array, array read, pairs of nodes) per reference that
+        """The edges of the graph, as (reading array, array read, `_pairs`) per reference that
         reads something; Unsupported if reads, entries and pairs of rows are more than `MOST`."""
         number = self.length**2 + self.number
         # all are counted before the pairs of the first reference take memory
@@ -235,17 +235,17 @@ class Graph:
     @cached_property
     def sources(self) -> Span:
         """For each node (a row, or entries without a row), the first and the last row from which
-        the node is computed, as a fixed point."""
+        the node is computed, a row from itself; widened in rounds until no node's range changes."""
         joined, moved = self.joined, {*self.rows.places}  # refuses large graphs first
         found = Span.of_rows(self.length, self.number)
         while moved:
             before, moved = moved, set[Array]()
-            for reading, other, (here, there) in joined:
+            for reading, read, (reading_nodes, nodes_read) in joined:
                 # only reads of arrays whose sources grew in this or the last round can widen
                 if (
                     reading in self.node_numbers
-                    and other in before | moved
-                    and found.widen(here, there)
+                    and read in before | moved
+                    and found.widen(reading_nodes, nodes_read)
                 ):
                     moved.add(reading)
         return found
@@ -262,9 +262,9 @@ class Graph:
         homes = np.full(self.number, -1)
         homes[: self.length] = np.arange(self.length)
         for array, nodes in self.node_numbers.items():
-            for reading, read, (here, there) in self.joined:
+            for reading, read, (reading_nodes, nodes_read) in self.joined:
                 if read is array and reading is not array:
-                    readers.widen(there, here)
+                    readers.widen(nodes_read, reading_nodes)
             own = np.arange(nodes.start, nodes.stop)
             own = own[(made.last[own] >= 0) & (readers.last[own] >= 0)]
             nearest = _nearest(made.at(own), readers.at(own))
@@ -287,13 +287,13 @@ class Graph:
         place = self.homes.copy()
         place[homeless] = rows + np.arange(homeless.size)
         at_once, others = np.zeros((rows, rows), dtype=bool), dict[tuple[int, int], None]()
-        for _, _, (here, there) in self.joined:
-            here, there = place[here], place[there]
-            plain = (here < rows) & (there < rows) & (here >= 0) & (there >= 0)
-            at_once[here[plain], there[plain]] = True
-            rest = ~plain & (here >= 0) & (there >= 0)
+        for _, _, pairs in self.joined:
+            reading, read = (place[nodes] for nodes in pairs)
+            plain = (reading < rows) & (read < rows) & (reading >= 0) & (read >= 0)
+            at_once[reading[plain], read[plain]] = True
+            rest = ~plain & (reading >= 0) & (read >= 0)
             # each pair as one number, to drop duplicates; places are below the number of nodes
-            codes = np.unique(here[rest] * self.number + there[rest])
+            codes = np.unique(reading[rest] * self.number + read[rest])
             others.update(dict.fromkeys(divmod(code, self.number) for code in codes.tolist()))
         packed = np.packbits(at_once, axis=1, bitorder="little")
         found = [int.from_bytes(row.tobytes(), "little") for row in packed] + [0] * homeless.size
