@@ -220,24 +220,24 @@ def compared(
     given: Given,
 ) -> Match:
     """The values of the size `vary` of the first mixer of `pair` at which a figure equals that of
-    the second mixer, or is nearest to it; `forms` are those of both; errors as for `nearest`.
-    `given` maps each given size to one value, or to the letter of an equal size; a value given for
-    `vary` is that of the second mixer alone. A network as first mixer has `vary` open, whatever its
-    configuration says."""
-    (one, two), (form, its_form) = pair, forms
+    the second mixer, or is nearest to it; `forms` are those of both. `given`: size -> one value, or
+    the letter of an equal size; a value given for `vary` is that of the second mixer alone. A
+    network as first mixer has `vary` open, whatever its configuration says. Raises Unanswered,
+    Unsupported and SizeError as `nearest`, and SizeError for unknown, several or unfit values."""
+    (one, two), (form, other_form) = pair, forms
     one = opened(one, vary)
     refuse_unknown([vary], (one, two))
     refuse_foreign(given, pair, [phase])
     sizes = one_combination(two, given, one)
     fit(two, sizes)
-    about = answers(one, form, phase, convention)
-    other = answers(two, its_form, phase, convention)
-    own = {letter: size for letter, size in one_value(given).items() if letter != vary}
+    first = answers(one, form, phase, convention)
+    second = answers(two, other_form, phase, convention)
+    known = {letter: size for letter, size in one_value(given).items() if letter != vary}
     tied = {letter: size for letter, size in ties(given).items() if letter != vary}
-    its = {letter: sizes[letter] for letter in letters_of(two, phase, its_form)}
+    all_sizes = {letter: sizes[letter] for letter in letters_of(two, phase, other_form)}
     return nearest(
-        Case(about, own, dtypes=dtypes, ties=tied),
+        Case(first, known, dtypes=dtypes, ties=tied),
         figure,
         vary,
-        Case(other, its, symbolic=False, dtypes=dtypes),
+        Case(second, all_sizes, symbolic=False, dtypes=dtypes),
     )

@@ -38,7 +38,7 @@ class Complex:
 
     @property
     def squared(self) -> Node:
-        """The squared absolute value: 2 multiplications and an addition. Errors as for `z * z`."""
+        """The squared absolute value: 2 multiplications, an addition; EquationError as `z * z`."""
         one, two = _parts_read_twice(self)
         return one * one + two * two
 

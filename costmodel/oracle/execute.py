@@ -215,7 +215,7 @@ class Execution:
         return cache(self.decoding.token)
 
     def counts_inference(self, t: int) -> dict[str, int]:
-        """Class -> operations in the decoding step of token t; raises as `decoded` does."""
+        """Class -> operations in the decoding step of token t; OracleError as `decoded`."""
         return _operations(self.decoded(t))
 
     def span(self) -> int:

@@ -107,12 +107,12 @@ def _whole(case: Case) -> Case:
 
 
 def _launched(case: Case) -> int:
-    """The kernels that a case's module launches; one without a module; errors as for `steps`."""
+    """The number of kernels that a case's module launches, 1 without one; Unanswered as `steps`."""
     return OF_MODULES[0]().launched(case) if case.implementation and OF_MODULES else 1
 
 
 def floor(case: Case) -> Answer:
-    """The least time of a call in nanoseconds, rounded up: its longest limit. Errors: `limits`."""
+    """The least time of a call in ns, rounded up: its longest limit; Unanswered as `limits`."""
     return ceil(NANO * max(limits(case).values()))
 
 
@@ -206,7 +206,7 @@ def together(case: Case) -> Mapping[str, float]:
     """{"seconds": the predicted seconds of all calls of a case, one after the other; "low", "high":
     the ends of their interval}. No time of kernels is below the floor (lower bound) of the case,
     where the floor is derived (each call alone is above the floor of its own operations and bytes).
-    Errors as for `steps`."""
+    Raises Unanswered as `steps` does."""
     module, found = steps(case)
     try:
         least = 0.0 if module else max(limits(case).values())
@@ -220,8 +220,8 @@ def together(case: Case) -> Mapping[str, float]:
 
 def prediction_sentences(case: Case) -> Iterator[str]:
     """Yield sentences that explain a prediction: the predicted time of a case with each of its
-    calls, then, for each family of kernels, the constants that its formula uses; errors as for
-    `steps`."""
+    calls, then, for each family of kernels, the constants that its formula uses; raises
+    Unanswered as `steps` does."""
     module, found = steps(case)
     # numpy, which only predictions need, takes a while to load
     from costmodel.prediction.families import family_of

@@ -96,7 +96,7 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
 
 def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) -> Step:
     """The call of a kernel at `sizes` (letter -> value), with its predicted seconds, interval and
-    joules, and the seconds that each limit takes alone; errors as for `predict`."""
+    joules, and the seconds that each limit takes alone; raises BoardError as `predict` does."""
     given = {x: np.array([float(size)]) for x, size in sizes.items()}
     calls = Calls(kernel, given, dtypes.name_of("activations"), dtypes.state or "")
     one = predict(calls, on)
@@ -116,7 +116,7 @@ def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) ->
 
 
 def products(case: Case, on: Board) -> Sequence[Step]:
-    """The matrix products of a case alone; errors as for `predicted_steps`."""
+    """The matrix products of a case alone; Unanswered, BoardError as `predicted_steps` raises."""
     dtypes = _dtypes(case)
     return [_step(kernel, sizes, dtypes, on) for kernel, sizes in linear_maps(case)]
 

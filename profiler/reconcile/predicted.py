@@ -90,7 +90,7 @@ def predicted_s(
     dispatch: Mapping[str, Any], dtype: str, on: Board | None, compiled: bool = False
 ) -> float:
     """The predicted seconds of a call: the sum over its `steps`. Unanswered without a board (`on`
-    is None), or if torch.compile made the call's kernels (`compiled`); the rest as for `steps`."""
+    is None), or if torch.compile made the call's kernels (`compiled`), or as `steps` raises it."""
     if on is None:
         raise Unanswered(NO_BOARD)
     if compiled:

@@ -73,7 +73,7 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
 
 
 def launched(case: Case) -> int:
-    """The number of kernels that the module named by a case launches; errors as for `steps`."""
+    """The number of kernels that the module named by a case launches; Unanswered as `steps`."""
     try:
         (module,) = executing(case)
     except ValueError as error:

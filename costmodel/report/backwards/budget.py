@@ -121,7 +121,7 @@ class Budgets:
 
     @property
     def document(self) -> Document:
-        """The document, with one table; errors as `rows`."""
+        """The document, with one table; raises SizeError and Unanswered as `rows` does."""
         shown = [r for r in self.rows if self.request.named or isinstance(r.found, Budget)]
         return Document(lambda: [self._table(shown)], self._lead, self._data, self._csv)
 
