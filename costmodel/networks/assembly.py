@@ -49,7 +49,7 @@ class _Placing:
     described: Description
     uses: list[Use] = field(default_factory=list)
     of: dict[tuple[str, object], Use] = field(default_factory=dict)
-    """Section and `Use.equal` of a part -> the part of the network that stands for all such."""
+    """(section of the stack, `Use.equal`) -> the part of the network that stands for such parts."""
 
     def add(self, stack: Stack | None, found: Templates, sets: int | None = None) -> None:
         """Add the parts `found`, pairs (part, how often it stands in the network): equal parts
@@ -74,12 +74,12 @@ class _Placing:
             self.of["" if stack is None else stack.section, same[0][0].equal] = placed
 
     def layers(self, stack: Stack, layers: Poly) -> None:
-        """Add the parts of a stack's layers, with the number of layers that have each: first the
+        """Add the parts of a stack's layers, with the number (Poly) of layers that have each: first
         norms before, then parts that make rows for several layers, mixers and other sublayers by
         their place in a layer (all first ones, all second ones, ...), norms of their outputs,
-        dropout, residual sums, norms after. `layers`: the number of layers of the network."""
+        dropout, residual sums, norms after. `layers`: the network's number of layers, such as L."""
         numbers = stack.numbers(layers)
-        every = [(s, number) for block, number in numbers for s in block.sublayers]  # of layers
+        every = [(s, number) for block, number in numbers for s in block.sublayers]
         deepest = max(len(block.sublayers) for block, _ in numbers)
         inner = [
             (block.sublayers[place].part, number)
@@ -96,7 +96,7 @@ class _Placing:
             _each(every, lambda s: s.residual),
             _each(every, lambda s: s.after),
         ):
-            self.add(stack, found, stack.sets)
+            self.add(stack, found, stack.sets)  # sets of parameters, None if not shared
 
 
 def _each(

@@ -21,8 +21,8 @@ SOURCE = "Shen et al. 2024, arXiv 2404.07413, section 2.2; Zhang et al. 2022, ar
 @noting
 def attention() -> Mixer:
     """Make the part mixture of attention heads, as a mixer of rows x (l, d) to y (l, d). A token's
-    c of E experts, weighed by the softmax of their scores, have maps to queries, in g heads, and to
-    y; all share keys and values. Queries and keys have a rotary embedding, and y has a bias."""
+    c of E experts, weighed by the softmax of their scores, have maps to queries, in g heads (width
+    K), and to y; all share keys and values. Queries and keys have a rotary embedding, y a bias."""
     m = Mixer("expert-attention", title="Mixture of attention heads", source=SOURCE,
               group="attention")  # fmt: skip
     l, d, g, h = m.sizes("l d g K")

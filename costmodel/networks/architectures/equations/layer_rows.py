@@ -1,8 +1,8 @@
-"""What are the equations of parts that read rows of other layers: shared keys and values, and
-embeddings of each layer, as in Gemma 3n and Gemma 4?
+"""What are the equations of parts (small mixers, as all parts are) that read rows of other layers:
+shared keys and values, and embeddings of each layer, as in Gemma 3n and Gemma 4?
 
 Keys and values that several layers read are parts of their own, in the layer that makes them; each
-layer then attends to them with queries of its own. Heads have norms, and scores are not scaled.
+layer attends to them with its own queries. Heads (width h, size K) have norms; no score is scaled.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ def _mapped(f: Form, x: Array, W: Array, at: Index | Poly, narrow: Array | None)
 def attention(number: int, turned: bool = False, adapted: bool = False) -> Mixer:
     """Make the attention of the block `number` (from 1), as a mixer of rows x (l, 2 d), each beside
     its embedded token, to y (l, d): n heads of queries and g heads of keys and values, of h
-    channels each; scores over sqrt(h/2). `turned`: queries and keys have a rotary embedding.
-    `adapted`: the maps to queries, keys and values have low-rank adapters."""
+    channels (the size K) each; scores over sqrt(h/2). `turned`: queries and keys have a rotary
+    embedding. `adapted`: the maps to queries, keys and values have low-rank adapters."""
     m = _made("attention-of-shared-block", "Attention of a shared block", "attention")
     l, d, n, g, h = m.sizes("l d n g K")
     x, y = m.input("x", l, 2 * d), m.output("y", l, d)
