@@ -356,18 +356,18 @@ def _softmax(notation: Notation, node: Composite) -> Piece:
     return notation.fraction(above, total)
 
 
-def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
+def _by_name(latex_name: str) -> Callable[[Notation, Composite], Piece]:
     """The rule that prints a composite with its operands and the indices that it runs over, in
-    LaTeX under the given name, in plain text under the composite's own."""
+    LaTeX under the name `latex_name`, in plain text under the composite's own."""
 
     def rule(notation: Notation, node: Composite) -> Piece:
-        """The text of `node`: its operands and the indices that it runs over, `rms_norm(x[i,c],
-        over c)`."""
+        """The text of `node`: operands and indices that it runs over, `rms_norm(x[i,c], over c)`;
+        in LaTeX a call of `latex_name`."""
         operands = node.body.children if isinstance(node.body, Operands) else (node.body,)
         texts = [printed(notation, operand).text for operand in operands]
         over = ",".join(index.name for index in node.over)
         if notation.latex:
-            called = f"{name}_{{{over}}}" if over else name
+            called = f"{latex_name}_{{{over}}}" if over else latex_name
             return Piece(rf"{called}\left({', '.join(texts)}\right)", ATOM)
         ranges = [f"over {over}"] if over else []
         return Piece(f"{node.name}({', '.join([*texts, *ranges])})", ATOM)

@@ -51,7 +51,7 @@ class Tokens:
         return self._depending({*self.system.inputs, *self.system.mixer.contexts})
 
     def _depending(self, found: set[Array]) -> frozenset[Array]:
-        """The arrays of `found`, and all arrays that depend on them."""
+        """The arrays of `found`, such as the inputs, and all that depend on one of them."""
         while True:
             more = {
                 equation.array

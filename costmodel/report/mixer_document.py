@@ -434,13 +434,13 @@ def _has_rounded_fraction(row: Row, name: str) -> bool:
 def sizes_line(
     request: Request, phases: Sequence[str], used: Collection[str] | None = None
 ) -> Line:
-    """A line with the sizes of the rows: first the sizes given, or open in a table of formulas,
-    then those with defaults. `used`: the sizes to keep, None for all; () if no size is kept."""
+    """A line with the sizes of the rows: first the sizes given, or left as letters in a table of
+    formulas, then those with defaults. `used`: the sizes to keep, None for all; () without any."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
     open_ = _open_sizes(request) if request.symbolic else set()
     given, unused = request.given, {"l"} if _without_length(request, phases) else set()
     if used is not None:
-        # a size that another size gives its value is named with that other size
+        # t = l keeps l beside t; of a table of formulas `used` has the sizes that formulas print
         tied = {} if request.symbolic else {"t": "l", **given}
         used = {*used, *(y for x, y in tied.items() if x in used and isinstance(y, str))}
         given = {x: value for x, value in given.items() if x in used}

@@ -238,9 +238,9 @@ def _least(
 
 
 def _shrunk(widths: Sequence[int], least: Sequence[int], room: int | None) -> list[int]:
-    """The widths, reduced so that all columns fit the room: 1 at a time from the widest column that
-    is above its `least` width; unchanged if `room` is None. They stay too wide if none can
-    shrink."""
+    """The widths, reduced so that all columns with the gaps between them fit the room (characters):
+    1 at a time from the widest column above its `least` width; unchanged if `room` is None. They
+    stay too wide if none can shrink."""
     widths = list(widths)
     while room is not None and _total(widths) > room:
         wide = [k for k, width in enumerate(widths) if width > least[k]]

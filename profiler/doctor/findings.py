@@ -1,7 +1,7 @@
 """Finds out which quantities this machine can measure, why not the others, and the remedies.
 
-A *probe* tries to measure one quantity and returns a finding. A failing probe is a finding with its
-cause, never an error.
+A *probe* tries to measure one quantity and returns a finding. An error in a probe becomes a finding
+with its cause (`tried`).
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def small_call(device: str) -> Callable[[], Any]:
 
 def timed(around: Surroundings, meter: str) -> MachineFinding:
     """Make the finding on whether a latency can be measured, by trying a meter on a short call, for
-    about half a second.
+    about half a second. A disturbed time, or one of one sample (`BUSY`), is said to be an estimate.
 
-    `meter`: the name of a function of `meters.latency`, which is also the name of its reading.
+    `meter`: the name of a function of `meters.latency`, and of the quantity that it measures.
     """
     from profiler.meters import latency, sampler
 

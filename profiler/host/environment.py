@@ -157,8 +157,8 @@ def git(checkout: Path, *arguments: str) -> str:
 def board_facts(
     place: torch.device, reasons: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """NVML's facts about the board of a device: (facts that identify the board, facts on its state
-    now); both are empty, with a reason, on a CPU or without NVML."""
+    """NVML's facts about a device's board: (facts that identify the board, facts on its state now);
+    both empty, with the reason as `gpu`, if NVML fails (asked first) or the device is no GPU."""
     try:
         load_nvml()
         if place.type != "cuda" or not torch.cuda.is_available():

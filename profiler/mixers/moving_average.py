@@ -169,9 +169,9 @@ _Mega = TypeVar("_Mega", bound=type[Mega])
 
 
 def mega(form: str, kernels: dict[str, str]) -> Callable[[_Mega], _Mega]:
-    """Return a decorator that registers a class as the implementation of Mega by this form of the
-    averages ("recurrent", say); `kernels` has the kernel classes of the arrays outside of the
-    attention head (`HEAD`)."""
+    """Return a decorator that registers a class as an implementation of Mega, named after its form
+    of the averages ("recurrent", say). `kernels`: array -> kernel class (the kind of operation that
+    computes the array, such as "fft"), for the arrays that `HEAD`, the attention head, lacks."""
     return implementation(
         "mega",
         form,

@@ -55,8 +55,8 @@ OF_KERNELS: Mapping[str, tuple[str, ...]] = {
         "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     ),
 }  # fmt: skip
-"""Kernel class -> the rewrites of gradients that its backward kernel executes. For fused attention
-they are Algorithm 2 of Dao 2023, arXiv 2307.08691."""
+"""Kernel class -> the rewrites of gradients that torch's backward operation of the class executes.
+For fused attention they are Algorithm 2 of Dao 2023, arXiv 2307.08691."""
 
 
 OF_OPERATIONS: Mapping[str, str] = {
@@ -78,8 +78,8 @@ or the formula of its gradient (derivatives.yaml), executes."""
 
 
 def kernel_of(operation: str) -> str:
-    """The kernel class ("softmax" or "fused-attention") whose backward kernel is the dispatched
-    operation of this name in torch; "" for any other operation."""
+    """The kernel class ("softmax" or "fused-attention") whose gradients the dispatched operation of
+    this name in torch computes; "" for any other operation."""
     if operation == "aten::_softmax_backward_data":
         return "softmax"
     fused = operation.endswith("_backward") and nominal(operation) == "fused attention"

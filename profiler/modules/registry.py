@@ -146,7 +146,7 @@ def implementation(
     option_kernels: Mapping[str, str] | None = None,
 ) -> Callable[[_Module], _Module]:
     """Return a decorator that registers a module class as an implementation of `mixer`, with the
-    equations (form and rewrites) that it executes and the kernel class of each array.
+    equations (form and rewrites) it executes and the kernel class of each array (A: "softmax").
 
     The default form is the only form of a mixer in the same file, else "direct"; the default name
     is the form. By default `step` has the form and rewrites of `forward`, except those that

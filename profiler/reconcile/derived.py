@@ -277,13 +277,13 @@ def _executed(
 
 def telltale_operations(measurement: Measurement) -> Collection[str]:
     """The names of torch operations that show which rewrites of the equations a module executes:
-    without a backward pass all operations; with one, the forward pass's operations and the backward
-    kernels, such as `aten::_softmax_backward_data`."""
+    without a backward pass all operations; with one, those of the forward pass (`counts["forward"]`
+    lists their names) and those named backward, such as `aten::_softmax_backward_data`."""
     dispatched: Collection[str] = measurement.counts.get("dispatch", {}).get("by_op", ())
     if "forward" not in measurement.counts:
         return dispatched
-    kernels = (name for name in dispatched if "_backward" in name)
-    return {*measurement.counts["forward"], *kernels}
+    backward = (name for name in dispatched if "_backward" in name)
+    return {*measurement.counts["forward"], *backward}
 
 
 def recounts(

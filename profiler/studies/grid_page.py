@@ -105,9 +105,9 @@ SHOWN, FEWER = "yes", "faster, with fewer operations"
 
 
 def shows(pair: Pair) -> str:
-    """Words on whether a pair's shorter path shows in its time: `SHOWN` if a shorter time is
-    explained by the mixer's shorter critical path alone, as the mixer executes no fewer operations;
-    else words on why the path does not show."""
+    """Words on whether a pair's shorter critical path shows in its time: `SHOWN` if the mixer is
+    faster with no fewer operations, which would explain the time too; else why not, or that it is
+    not known (of a refused ratio of times, the column of the time has the reason)."""
     if pair.steps is None:
         return "not known: paths not derived"
     if not pair.shorter:

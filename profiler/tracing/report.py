@@ -1,4 +1,4 @@
-"""The document that shows a trace."""
+"""The document of a trace: formulas of the operations, parameters and bytes of a module's call."""
 
 from __future__ import annotations
 
@@ -351,8 +351,8 @@ def _flops(flops: FlopCounter) -> dict[str, Any]:
 
 
 def _difference(difference: Difference) -> dict[str, Any]:
-    """A difference between a module and equations as a dict for JSON: formulas are strings; case
-    and reason are null if empty."""
+    """The difference, a module's operations by class minus the equations', as a dict for JSON:
+    formulas are strings; case (the sizes at which it holds) and reason are null if empty."""
 
     def texts(classes: Mapping[str, Poly]) -> dict[str, str]:
         return {name: str(poly) for name, poly in classes.items()}

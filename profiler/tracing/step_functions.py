@@ -233,9 +233,9 @@ class AtomSearch:
                 return
 
     def padded(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """Yield the atom ceil(log2(a x + c)), with a from 1 to 3 and c from -8 to 8, such that all
-        extents (lengths of one axis at `places`, the values of x) are the same multiple of 2 to
-        this power; nothing if there is none."""
+        """Yield the first atom ceil(log2(a x + c)), with a from 1 to 3 and c from -8 to 8, nearest
+        to 0 first, such that a x + c >= 1 and all extents (lengths of one axis at `places`, values
+        of x) are one factor (3, 1/2) times 2 to this power; nothing if there is none."""
         # every extent is to be `odd` times a power of two
         odd = values[0] // (values[0] & -values[0]) if values[0] else 0
         if not odd or any(v % odd or (v // odd) & (v // odd - 1) for v in values):

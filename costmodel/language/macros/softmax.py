@@ -79,9 +79,9 @@ def write_softmax(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
     """The equations that replace `equation`, whose right side is the softmax `composite`:
-    exponentials, their sum over the composite's indices, and quotients. Under `safe-softmax` the
-    maximum of the row, and of the sink if there is one, is subtracted first; under `mask=add` a
-    number, 0 for a visible pair, is added to each score of a row that does not run over all keys.
+    exponentials, their sum over the composite's indices (with the sink's, a score that only the sum
+    has), and quotients. Under `safe-softmax` the maximum of row and sink is subtracted first; under
+    `mask=add` the 0 of a visible pair is added to each score of a row over some keys (j <= i).
 
     Raises:
         EquationError: the softmax runs over an index that the left side lacks.
@@ -97,7 +97,7 @@ def write_softmax(
     if "mask=add" in rewrites and _masked(equation, over):
         scores = parts.define(MASKED, scores + Constant(Poly.of(0)))
 
-    def power(score: Ref) -> Node:
+    def exponential(score: Ref) -> Node:
         return Call("exp", score if largest is None else Sub(score, largest))
 
     largest = None
@@ -105,10 +105,10 @@ def write_softmax(
         largest = parts.define("max", Reduce("max", scores, over), *over)
     elif "safe-softmax" in rewrites:
         largest = parts.define(SHIFT, maximum(Reduce("max", scores, over), sink), *over)
-    powers = parts.define("exp", power(scores))
-    total: Node = Reduce("sum", powers, over)
-    total = total if sink is None else total + power(sink)
-    return parts.finish(Div(powers, parts.define("sum", total, *over)))
+    above = parts.define("exp", exponential(scores))
+    total: Node = Reduce("sum", above, over)
+    total = total if sink is None else total + exponential(sink)
+    return parts.finish(Div(above, parts.define("sum", total, *over)))
 
 
 def _masked(equation: Equation, over: Sequence[Index]) -> bool:
