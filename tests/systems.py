@@ -13,7 +13,7 @@ Values stay small: exponentials are taken of bounded numbers and divisors are po
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -606,7 +606,10 @@ class _Writer:
         """Rows that lie on another axis than the first, or from which no token axis is made."""
         source, b, first, rest = self.row(), self.b, self.first(), self.rest()
         rows = self.form.array(self.name("S"), self.l, self.d)
-        way = self.choose("columns", "heads", "width", "start")
+        way = self.choose("columns", "heads", "width", "start", "pieces")
+        if way == "pieces":
+            self.pieces()
+            return
         if way == "columns":
             columns = self.form.array(self.name("V"), self.d, self.l)
             columns[b, first] = source[first, b]
@@ -630,6 +633,40 @@ class _Writer:
             rows[self.i, b] = states[self.i + 1, b]
         self.rows.append(rows)
         self.unread.append(lambda: rows[self.i, self.b])
+
+    def pieces(self) -> None:
+        """One array, or two in one loop, over rows or over channels, whose first entry on the other
+        axis may have an equation of its own."""
+        by_row = self.choose(True, False)
+        other = (self.b, self.index("b_rest", 2, self.d)) if by_row else (self.i, self.rest())
+        later = self.rest() if by_row else self.index("b_rest", 2, self.d)
+        made = [self.form.array(self.name(x), self.l, self.d) for x in self.choose("S", "SQ")]
+
+        def entry(rows: Array, at: Poly | Index, across: Poly | Index) -> Ref:
+            return rows[at, across] if by_row else rows[across, at]
+
+        for rows in made:
+            for step in (Poly.of(1), later):
+                apart = self.choose(True, False)
+                for across in (Poly.of(1), other[1]) if apart else (other[0],):
+                    value: Node = entry(self.row(), step, across)
+                    if step is later:
+                        read = entry(self.choose(*made), later - 1, across)
+                        if rows is not made[0]:  # reads the first array, perhaps in its own row
+                            value = self.choose(value, read)
+                            back = self.choose(0, 1)
+                            read = entry(made[0], later - back, across)
+                        kept = function("tanh", read) if self.choose(True, False) else read
+                        value = kept * value if self.choose(True, False) else kept + value
+                    elif self.choose(True, False):
+                        value = function("tanh", value)
+                    rows[(step, across) if by_row else (across, step)] = value
+
+        def whole(rows: Array) -> Callable[[], Node]:
+            return lambda: rows[self.i, self.b]
+
+        self.unread += map(whole, made)
+        self.rows += made
 
     def end_in_a_loop(self, y: Array) -> None:
         """The output, each of whose rows needs the one before."""
@@ -769,6 +806,7 @@ def _written(
     draw: st.DrawFn,
     ranges: tuple[str, ...],
     grown: bool,
+    steps: Sequence[Callable[[_Writer], None]] = (_Writer.step,) * 3,
     **further: Any,
 ) -> Mixer:
     mixer = RandomMixer("random")
@@ -776,13 +814,19 @@ def _written(
     x, y = mixer.input("x", l, d), mixer.output("y", l, d)
     with mixer.form("direct") as form:
         writer = _Writer(draw, mixer, form, ranges, grown, [x], **further)
-        for _ in range(writer.number_up_to(3)):
-            writer.step()
+        for step in steps[: writer.number_up_to(len(steps))]:
+            step(writer)
         if grown and writer.number_up_to(5) == 5:
             writer.end_in_a_loop(y)
         else:
             y[writer.i, writer.b] = writer.value()
     return mixer
+
+
+@st.composite
+def loops_in_pieces(draw: st.DrawFn) -> Mixer:
+    """A random mixer of one or two loops, each over rows or over channels, of one or two arrays."""
+    return _written(draw, PAST, False, steps=(_Writer.pieces, _Writer.pieces))
 
 
 @st.composite

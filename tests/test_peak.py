@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
 
 import costmodel as cm
 from costmodel import Mixer
+from costmodel.errors import Unsupported
 from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
 from costmodel.oracle.execute import run
 from costmodel.oracle.live import most_live
 from costmodel.questions.peak import there_before
 from costmodel.questions.subject import system_of
+from tests import systems
+from tests.systems import examples
 
 Write = Callable[[Form, Array, Array], None]
 
@@ -44,6 +48,62 @@ def from_the_second_row(f: Form, x: Array, y: Array) -> None:
     y[1] = x[1] * 2
     product[i] = y[i - 1] * x[i]
     y[i] = product[i] + x[i]
+
+
+def over_channels(f: Form, x: Array, y: Array) -> None:
+    """y[1, b] alone reads p[1, b]. At two channels, axis 0 of p fits the loop too."""
+    l, d = x.shape
+    product, b = f.array("p", l, d), f.index("b", 2, d)
+    i, row = f.index("i", 1, l), f.index("row", 2, l)
+    y[i, 1] = x[i, 1] * 2
+    product[1, b] = y[1, b - 1] * x[1, b]
+    y[1, b] = product[1, b] + x[1, b]
+    y[row, b] = y[row, b - 1] + x[row, b]
+
+
+def from_one_channel(f: Form, x: Array, y: Array) -> None:
+    """All channels of y read channel 1 of p, which reads channel 1 of y: a loop over rows alone,
+    from the last to the first."""
+    l, d = x.shape
+    product, b, i = f.array("p", l, d), f.index("b", 1, d), f.index("i", 1, l - 1)
+    y[l, b] = x[l, b] * 2
+    product[i, 1] = y[i + 1, 1] * x[i, 1]
+    y[i, b] = product[i, 1] + x[i, b]
+
+
+@pytest.mark.parametrize(
+    ("write", "products"),
+    [(over_channels, lambda l, d: d > 1), (from_one_channel, lambda l, d: l > 1)],
+)
+def test_a_loop_of_two_axes_holds_one_product(
+    write: Write, products: Callable[[int, int], bool]
+) -> None:
+    """Beside the input and the output, of l*d entries each."""
+    m = Mixer(write.__name__)
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        write(f, x, y)
+    system, derived = system_of(m, "direct", (), "training"), cm.peak(m)
+    for sizes in ({"l": n, "d": k} for n in (1, 3) for k in range(1, 6)):
+        expected = 2 * sizes["l"] * sizes["d"] + products(sizes["l"], sizes["d"])
+        assert derived.at(**sizes) == most_live(run(system, sizes), "training") == expected
+
+
+@settings(max_examples=examples(45), deadline=None)
+@given(systems.loops_in_pieces(), systems.sizes())
+def test_random_loops_in_pieces_hold_what_an_execution_holds(
+    mixer: Mixer, drawn: dict[str, int]
+) -> None:
+    sizes = {letter: size for letter, size in drawn.items() if letter in ("l", *mixer.letters)}
+    for phase in ("training", "backward", "training-step"):
+        try:
+            system, derived = system_of(mixer, "direct", (), phase), cm.peak(mixer, phase)
+        except Unsupported:  # a part of a gradient that needs entries on both sides of its row
+            continue
+        ready = system.forward.equations if phase == "backward" else ()
+        executed = most_live(run(system, sizes, ready=ready), phase)
+        assert derived.at(**sizes) == executed
 
 
 def written(write: Write) -> Mixer:

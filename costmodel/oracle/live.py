@@ -10,8 +10,7 @@ live.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 
 from costmodel.language.equations import Equation, System
@@ -19,6 +18,7 @@ from costmodel.language.nodes import Array
 from costmodel.oracle.execute import WEIGHTS, Execution, enlarged, run
 from costmodel.oracle.interpreter import needed
 from costmodel.oracle.scalars import Entry
+from costmodel.program.chosen_sizes import raised
 
 
 def most_live(done: Execution, phase: str) -> int:
@@ -75,50 +75,68 @@ def _of_a_row(
     loop keeps one row of it: 3 for a state s[i, c] with c in 1..3. The number of all entries if the
     loop reads the array more than one row back."""
     arrays = tuple(dict.fromkeys(equation.array for equation in step))
-    # at the same sizes for every run, enlarged from 1, so that one execution tells the axes of all
-    large = enlarged(replace(done, sizes=dict.fromkeys(done.sizes, 1)))
-    axis = _axes(done.system, large, done.dense, arrays).get(array)
+    axis = _axes(done.system, tuple(sorted(done.sizes)), done.dense, arrays).get(array)
     return max(Counter(None if axis is None else at[axis] for _, at in entries).values())
 
 
 @cache
 def _axes(
-    system: System, sizes: tuple[tuple[str, int], ...], dense: bool, loop: tuple[Array, ...]
+    system: System, letters: tuple[str, ...], dense: bool, loop: tuple[Array, ...]
 ) -> Mapping[Array, int]:
     """Array -> its axis of rows, for the arrays of a loop that are read at most one row back: 0 for
-    s[i, c], whose equation reads s[i - 1, c]. Of all choices of axes by which every reference reads
-    its own row or rows on one side of it, the one with the most distances to another row, each
-    counted once for two arrays."""
-    # (array written, axis, array read, axis) -> distances between position written and position
-    # read
-    apart: dict[tuple[Array, int, Array, int], set[int]] = {}
-    for instance in run(system, dict(sizes), dense=dense).instances:
-        for writer, here in instance.writes[:1]:
-            for array, there in instance.reads:
-                if writer in loop and array in loop:
+    s[i, c], whose equation reads s[i - 1, c]. The axes are the first choice that fits an execution
+    at sizes enlarged from 1, or, where several fit there, at sizes enlarged from 4: of p[1, c] =
+    s[1, c - 1], s[1, c] = p[1, c] with two channels c, axis 0 of p fits too, as s reads one entry.
+    """
+    for size in (1, 4):
+        # the same sizes for every run, so that one execution tells the axes of all
+        sizes = raised(system.mixer, dict.fromkeys(letters, size), system.form)
+        large = enlarged(Execution(system, sizes, "strict", dense, {}))
+        found = list(_choices(run(system, dict(large), dense=dense), loop))
+        if len(found) == 1:
+            break
+    far, axes = min(found, key=lambda choice: len(choice[0]) > 0)
+    return {array: axis for array, axis in axes.items() if array not in far}
+
+
+def _choices(
+    done: Execution, loop: tuple[Array, ...]
+) -> Iterator[tuple[Set[Array], Mapping[Array, int]]]:
+    """Yield each choice of axes of rows by which every reference of a loop in an execution reads
+    rows on one side of its own, or its own row from an equation that comes before, as (arrays that
+    are read more than one row back, array -> axis)."""
+    writer = {entry: one.equation for one in done.instances for entry in one.writes}
+    # (array written, axis, array read, axis) -> (position written - position read, whether the
+    # equation that writes what is read comes before)
+    apart: dict[tuple[Array, int, Array, int], set[tuple[int, bool]]] = {}
+    for instance in done.instances:
+        for array, here in instance.writes[:1]:
+            for entry in instance.reads:
+                if array in loop and entry[0] in loop:
+                    before = writer.get(entry, -1) < instance.equation
                     for k, one in enumerate(here):
-                        for m, two in enumerate(there):
-                            apart.setdefault((writer, k, array, m), set()).add(one - two)
-    found: list[tuple[int, Mapping[Array, int]]] = []
+                        for m, two in enumerate(entry[1]):
+                            key = array, k, entry[0], m
+                            apart.setdefault(key, set()).add((one - two, before))
     for sign in (1, -1):
         possible: list[dict[Array, int]] = [{}]
         for array in loop:
             more = ({**axes, array: k} for axes in possible for k in range(len(array.shape)))
-            possible = [axes for axes in more if all(sign * x >= 0 for x in _back(apart, axes))]
+            possible = [
+                axes
+                for axes in more
+                if all(sign * x > 0 or (x == 0 and before) for _, x, before in _back(apart, axes))
+            ]
         for axes in possible:
-            far = {a for a in loop if any(abs(x) > 1 for x in _back(apart, axes, a))}
-            moving = sum(x != 0 for x in _back(apart, axes))
-            found.append((moving, {a: k for a, k in axes.items() if a not in far}))
-    return max(found, key=lambda one: one[0])[1]
+            yield {array for array, x, _ in _back(apart, axes) if abs(x) > 1}, axes
 
 
 def _back(
-    apart: Mapping[tuple[Array, int, Array, int], set[int]],
-    axes: Mapping[Array, int],
-    of: Array | None = None,
-) -> Iterable[int]:
-    """Yield the distances in rows at which the arrays of a loop are read, or the array `of` alone,
-    if `axes` are their axes of rows: 1 for s[i], whose equation reads s[i - 1]."""
-    for (writer, k, array, m), rows in apart.items():
-        if (axes.get(writer), axes.get(array)) == (k, m) and of in (None, array):
-            yield from rows
+    apart: Mapping[tuple[Array, int, Array, int], set[tuple[int, bool]]], axes: Mapping[Array, int]
+) -> Iterator[tuple[Array, int, bool]]:
+    """Yield (array read, distance in rows, whether its equation comes before) for the references of
+    a loop, if `axes` are the axes of rows: (s, 1, False) for s[i], whose equation reads s[i - 1].
+    """
+    for (array, k, read, m), rows in apart.items():
+        if (axes.get(array), axes.get(read)) == (k, m):
+            yield from ((read, x, before) for x, before in rows)
