@@ -11,6 +11,7 @@ import pytest
 
 import cli
 from costmodel.claims.printed_tables import Asked, claims
+from costmodel.claims.table_cells import of_csv, of_latex
 from costmodel.errors import PublishedError
 from costmodel.mixers import names
 from costmodel.mixers.load import mixer as load_mixer
@@ -150,6 +151,14 @@ def test_a_row_of_a_csv_may_be_short_and_no_longer_than_the_headings(
     path.write_text("mixer,l,parameters\nshe,8,32,768\n", encoding="utf-8")
     assert cli.run(["check", str(path)]) == 2
     assert "line 2 has more cells than the line of headings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["²", "9" * 5000])
+def test_a_text_that_no_size_can_be_is_read_as_none(size: str) -> None:
+    latex = r"\caption{$l = @$} \begin{tabular}{lrr} Layer & $d$ & mul \\ SHE & @ & 3 \end{tabular}"
+    (in_latex,) = of_latex(latex.replace("@", size), {})
+    (in_csv,) = of_csv(f"mixer,d,mul\nshe,{size},3\n")
+    assert in_latex.sizes == in_csv.sizes == {} and in_latex.text == in_csv.text == "3"
 
 
 def test_each_row_of_latex_that_is_not_read_is_told(

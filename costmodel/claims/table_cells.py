@@ -38,6 +38,8 @@ _SYMBOL = re.compile(r"\\?[A-Za-z]+(?:\{[^{}]*\})?(?:_\{(?:[^{}]|\{[^{}]*\})*\})
 _SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
 _OF_MIXERS = re.compile(rf"(?:\(([^()$]*)\)\s+)?{_SIZE.pattern}")
 _OWN_SIZES = re.compile(r"(?:, \$[^$=]+ = \d+\$)+")
+_WHOLE = re.compile(r"[0-9]{1,99}")
+"""A text that is read as a size, if it has at most so many digits."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def of_csv(text: str) -> Iterator[Cell]:
                 f"marks around a cell that contains '{delimiter}'"
             )
         labels = {name: row[name] for name in LABELS if row.get(name)}
-        sizes = {x: int(row[x]) for x in columns if is_letter(x) and row[x].isdecimal()}
+        sizes = {x: int(row[x]) for x in columns if is_letter(x) and _WHOLE.fullmatch(row[x])}
         for name in columns:
             if name not in (lead, *LABELS) and not is_letter(name) and row[name].strip():
                 yield Cell(row[lead].strip(), name, row[name].strip(), labels, sizes)
@@ -122,7 +124,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
                 yield from (Cell(name, "", cell, unread=why) for cell in texts)
             elif len(head) > 1 and _plain(row[0]) != _plain(head[0]):
                 row += [""] * (len(head) - len(row))
-                own = {x: int(row[k]) for k, x in letters.items() if row[k].isdigit()}
+                own = {x: int(row[k]) for k, x in letters.items() if _WHOLE.fullmatch(row[k])}
                 of = {name: _plain(row[k]) for k, name in said.items()}  # its labels
                 for k in range(1, len(row)):
                     shown = _below(row[k], below, symbols)
@@ -187,7 +189,7 @@ def _sizes(caption: str, symbols: Symbols) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for names, x, value in said:
         number = first.get(value, value)
-        if is_letter(x) and number.isdigit():
+        if is_letter(x) and _WHOLE.fullmatch(number):
             for name in ("", *_plain(names).split(", ")):
                 found.setdefault(name, {}).setdefault(x, int(number))
     return found
