@@ -574,6 +574,10 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
         lambda m, f: layer_norm(of(m, f, "x"), over=f.indices["b"], eps=-1e-5),
         "layer_norm: eps must be a number of at least 0, got -1e-05",
     ),
+    "a fraction over 0": (
+        lambda m, f: rms_norm(of(m, f, "x"), over=f.indices["b"], eps="1/0"),
+        "rms_norm: eps must be a number of at least 0, got '1/0'",
+    ),
     "no constant": (
         lambda m, f: l2_norm(of(m, f, "x"), over=f.indices["b"], least="small"),
         "l2_norm: least must be a number of at least 0, got 'small'",

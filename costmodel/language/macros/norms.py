@@ -147,7 +147,7 @@ def _small(name: str, what: str, value: Any) -> Poly:
     EquationError: no number, or a negative one."""
     try:
         number = Fraction(str(value))
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         number = Fraction(-1)
     if number < 0:
         raise EquationError(f"{name}: {what} must be a number of at least 0, got {value!r}")
