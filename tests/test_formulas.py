@@ -48,6 +48,7 @@ VALUES = {
     "Max(l, d, n)": 6,
     "Min(l, d)": 5,
     "where(l, d - 6)": 5,
+    "where(d, Min(5*t/l, d) - 2)": 6,
     "where(ceil_log2(l - 5), l - 6) + where(d, l - 5, d - l)": 6,
 }
 

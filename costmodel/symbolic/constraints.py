@@ -100,8 +100,11 @@ def _nonnegative(poly: Poly) -> bool:
     if "t" in letters and "l" in letters:
         # every atom is taken to be at least 1, and l - t + 1 is
         values["l"] = Poly.atom("t") + Poly.atom("l-t") - 1
+    try:
+        poly = poly.substitute(values)
+    except ValueError:  # l in a divisor, which must not become a sum: nothing is known of l - t
+        poly = poly.substitute({x: y for x, y in values.items() if x != "l"})
     # over a common denominator, which is positive: atom k to the power monomial[k]
-    poly = poly.substitute(values)
     atoms = sorted(poly.atoms)
     powers = [dict(monomial) for monomial in poly.terms]
     below = [min(0, *(each.get(atom, 0) for each in powers)) for atom in atoms]
