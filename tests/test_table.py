@@ -602,6 +602,12 @@ def test_a_narrow_terminal_loses_no_column_and_no_digit(width: int) -> None:
         assert all(len(line) <= width for line in text.splitlines())
 
 
+@pytest.mark.parametrize("width", [1, 40, 400])
+def test_a_table_without_rows_has_its_title_at_every_width(width: int) -> None:
+    columns = tuple(Column(name, f"header {name}") for name in "abcdefghi")
+    assert printed(document.Table("Title", columns, ()), width).startswith("Title")
+
+
 def test_the_largest_state_over_a_chunk_is_named() -> None:
     """After a full chunk of w = 5 nothing is held; after 4 tokens of one 2 d 4 elements."""
     sizes: dict[str, Any] = {"d": 3, "n": 1, "w": 5, "phase": "inference"}

@@ -377,7 +377,8 @@ def _is_number(cell: str) -> bool:
 def _width(pairs: Sequence[Sequence[str]], beside: int) -> int:
     """The width of lines with `beside` pairs side by side; `pairs`: for each column, its pair
     `header  value` in each row."""
-    widest = [max(len(line) for p in pairs[k::beside] for line in p) for k in range(beside)]
+    lines = ([len(line) for p in pairs[k::beside] for line in p] for k in range(beside))
+    widest = [max(found, default=0) for found in lines]
     return len(GAP) + sum(widest) + len(PAIRS) * (beside - 1)
 
 
