@@ -73,10 +73,11 @@ def calibrated_functions(
     """Yield a cause for each function with a calibration kernel (a kernel that does nothing else):
     the operations that this kernel executed per call replace the dispatched calls of the function.
 
-    `counters`: what ncu read; `operations`: the dispatched operations by class; `spared`: the
-    change of the number of divisions by an earlier cause (`divisions_by_number`), -3 if 3
-    dispatched divisions are executed as multiplications. For instance, if one `div` executes 1 div
-    and 8 mul on this chip, 10 dispatched divisions add 80 multiplications.
+    `counters`: what ncu read, in `calibration` the operations by class that `entries` calls of each
+    function executed; `operations`: the dispatched operations by class, those beyond `CLASSES` in
+    `other`; `spared`: the change of the number of divisions by `divisions_by_number`, -3 if 3 of
+    them are executed as multiplications. For instance, if one `div` executes 1 div and 8 mul on
+    this chip, 10 dispatched divisions add 80 multiplications and leave the divisions.
     """
     calibration = counters["calibration"]
     entries = calibration["entries"]
@@ -121,13 +122,10 @@ def whole_tiles(counters: Mapping[str, Any]) -> Cause:
 
 def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, MovedMemory]:
     """The bytes that one call moves in device memory, by the equations and by the hardware
-    counters, with the causes of the difference: under `dram_cold` with empty caches, under
-    `dram_in_sequence` after a call before. {} if no counters were read or `least` is unknown.
-
-    `least`: the derived bytes: `compulsory` (inputs and weights read once, outputs written once)
-    and `unfused` (each equation reads its operands from memory and writes its result); {} if
-    unknown.
-    """
+    counters, with the causes of the difference: under `dram_cold` with caches flushed before each
+    kernel, under `dram_in_sequence` with caches as kernels leave them; without a reading, measured
+    is None with the reason. {} if no counters were read or `least` is {}, unknown. `least`: the
+    derived bytes, `compulsory` and `unfused` (see `more_bytes`)."""
     if "hardware" not in measurement.counts or not least:
         return {}
     found: dict[str, MovedMemory] = {}
@@ -147,10 +145,11 @@ def more_bytes(
     measurement: Measurement, least: Mapping[str, int], caches: str
 ) -> Iterator[MemoryCause]:
     """Yield the causes that lead from the compulsory bytes (inputs and weights read once, outputs
-    written once) towards the measured bytes: `unfused`, every equation reads its operands from
-    memory and writes its result; `as dispatched`, every torch operation does; and with `caches`
-    that are flushed before each kernel ("cold") `cached`, results that fit in the last cache are
-    not written before the kernel ends. A cause of 0 B is left out."""
+    written once) towards the measured bytes, each with the bytes that it adds to the sum so far:
+    `unfused`, every equation reads its operands from memory and writes its result; `as dispatched`,
+    every torch operation does; and if `caches` is "cold" (flushed before each kernel; the other
+    state is "in_sequence") `cached`, which is negative: results that fit in the last cache are not
+    written before the kernel ends. A cause of 0 B is left out."""
     by_op = measurement.counts["dispatch"]["by_op"].values()
     dispatched = sum(found["bytes_read"] + found["bytes_written"] for found in by_op)
     held = measurement.environment.get("l2_bytes", 0) if caches == "cold" else 0

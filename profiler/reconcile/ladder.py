@@ -45,8 +45,9 @@ from profiler.run.lower_bounds import limits_on
 
 def dispatch_causes(measurement: Measurement, second: Classes) -> tuple[Cause, ...]:
     """The causes of the gap 2-3; `second` is rung 2. `zeros`: the backward pass computed with zeros
-    in place of absent gradients. `constants`: the call computed with constants of the sizes, beside
-    its description (`dispatched_gap`). Records of older versions count no constants."""
+    in place of absent gradients. `constants`: the operations on constants of the sizes, such as
+    torch.arange makes, that the description leaves out (`dispatched_gap`); older records count
+    none. A cause without operations is left out."""
     dispatch, counted = measurement.counts["dispatch"], measurement.counts.get("zeros")
     zeros = class_differences(dispatched_classes(counted), {}) if counted else {}
     constants = sum_classes(map(dispatched_classes, dispatch.get("constants", {}).values()))
@@ -84,10 +85,10 @@ def ladder(
     neighbouring views differ. Rungs 1 to 4 are numbers of operations by class: of the equations as
     published (1), as the implementation evaluates them (2), of the operations that torch dispatched
     (3), and as the hardware executed (4, None without hardware counters). Rung 5 is the measured
-    time (s), memory (bytes) and energy (J), and the least time (s) on the board `on`. `unexplained`
-    is what no named cause explains; `peers` are other projects' counters. With `advise`, the module
-    runs at small sizes to find rewrites that explain an unexplained rest. Raises ValueError: the
-    record holds no counts of dispatched operations."""
+    time (s), memory (bytes) and energy (J), and the least and the predicted time (s) on the board
+    `on`. `unexplained` is what no named cause explains; `peers` are other projects' counters;
+    `reasons` say why a figure is missing. With `advise`, the module runs at small sizes to find
+    rewrites that explain an unexplained rest. ValueError: no dispatched operations were counted."""
     if "dispatch" not in measurement.counts:
         raise ValueError(f"torch operations were not counted: run costmodel reconcile {mixer.name}")
     theory, dispatch = derived(measurement, mixer, implementation), measurement.counts["dispatch"]
@@ -217,7 +218,7 @@ def ladders(
     problem. `advise` looks for rewrites that explain what is unexplained: it takes seconds for each
     module, which must be the one that was measured.
 
-    No error is raised: a problem is a record that keeps a failure, names a mixer or an
+    No error is raised: a problem is a record of a failure before any count, that names a mixer or
     implementation that does not exist, has sizes that its mixer refuses, or lacks a count. Records
     of one mixer with one problem share a sentence.
     """

@@ -112,7 +112,8 @@ def steps(dispatch: Mapping[str, Any], dtype: str, on: Board) -> Sequence[Step]:
         on: the board, best a measured one; datasheets state rates that no kernel reaches.
 
     Raises:
-        Unanswered: the board lacks a figure, or the work of an operation is not counted.
+        Unanswered: the board lacks a figure, the work of an operation is not counted, or an older
+            record lacks the calls of operations.
     """
     if dispatch["unknown"]:
         listed = ", ".join(dispatch["unknown"])
@@ -155,7 +156,8 @@ def step_of(
     board; None for a view, and for another operation that moves no byte and computes nothing. `op`:
     the totals of these calls, a `DispatchedOperation` as JSON values; `streamed`: whether products
     of matrices read their operands from the memory, not from a cache. A call takes its start and
-    the largest of arithmetic, movement of bytes and work entry by entry.
+    the largest of arithmetic, movement of bytes and work entry by entry; a GPU's products of
+    matrices with a fitted family (`_of_fitted_products`) take the time of the fit alone.
 
     Raises:
         BoardError: the board has no figure that is needed.
@@ -177,6 +179,7 @@ def step_of(
     counted = (np.array([x / calls]) for x in (products, ops["exp"], moved))
     own = Counted("", {}, dtype, counted=Work(*counted))  # the work of one call, arrays (1,)
     small = _fit(SMALL, on) if on.kind == GPU else None
+    # a GPU whose least time of a kernel was not measured: fitted constants stand in
     by_datasheet = small is not None and "kernel_time" not in on.figures
     instead = ["kernel_time"] if by_datasheet else []  # figures that the board lacks
     # seconds of all calls: `arithmetic`, `movement`, `one_by_one`
@@ -244,8 +247,9 @@ def _products_s(
     op: Mapping[str, Any], number: int, dtype: str, on: Board, instead: list[str]
 ) -> float:
     """The seconds that a board takes for the `number` of multiplications and additions of an
-    operation's products of matrices, those of narrow matrices at their own rate. `instead` gets the
-    figures for which others stand in."""
+    operation's products of matrices, those of narrow matrices (rows, columns or terms at most
+    `WIDTH`, and all of unknown shape) at their own rate. `instead` gets the figures for which
+    others stand in."""
     shapes = op.get("products", ())
     wide = [one for one in shapes if min(one[1:4]) > WIDTH]
     of_wide = number * _sums(wide) / _sums(shapes) if wide else 0.0
@@ -321,9 +325,9 @@ def _step(
     instead: Sequence[str] = (),
 ) -> Step:
     """The step `named` of N kinds of calls (such as shapes of matrix products), from the prediction
-    `each` and the `work` of one call of each kind, both with arrays (N,). `calls`: how many calls
-    there are of each kind (N,); `like`: the kernel whose family has the constants; `instead`: the
-    figures for which others stand in."""
+    `each` and the `work` of one call of each kind, both with arrays (N,); a figure that is None
+    becomes nan. `calls`: how many calls there are of each kind (N,); `like`: the kernel whose
+    family has the constants; `instead`: the figures for which others stand in."""
 
     def total(of_one: Any) -> float:
         return float("nan") if of_one is None else float((calls * of_one).sum())

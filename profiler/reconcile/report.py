@@ -75,8 +75,9 @@ def document(
 
 def tables(ladder: Ladder, *, full: bool) -> Iterator[Table]:
     """Yield the tables of one ladder: operations (by the equations, dispatched, in the hardware),
-    figures of other projects' counters (peers), memory, and cost. Without `full` only the tables
-    with an unexplained rest, or with operations that have no counting rule, never the costs."""
+    figures of other projects' counters (peers), memory (if a figure of it is known), and cost.
+    Without `full` only the tables with an unexplained rest, or with operations that have no
+    counting rule, never the costs."""
     of = (
         f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
         f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
