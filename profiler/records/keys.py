@@ -55,7 +55,9 @@ def canonical(
     process: int,
 ) -> str:
     """The key that identifies a measurement point, as one line of JSON: a planned point and its
-    record get the same text. Of the device only the kind: boards of one machine are alike."""
+    record get the same text. Of the device only the kind: boards of one machine are alike. `form`:
+    "" for a module without equations; `options`: those of the request that are not defaults;
+    `round_` and `process` of a sweep, from 0."""
     named = {
         "mixer": spelled(mixer),
         "implementation": spelled(implementation),

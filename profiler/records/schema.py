@@ -415,8 +415,8 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
 
 def within_limits(value: Any, depth: int = 0) -> Any:
     """Check nested JSON values and return them as they are; only for values whose texts are known
-    to have no control character, and whose numbers are finite. Raises RecordError: an integer is
-    too large, or nesting too deep."""
+    to have no control character, and whose numbers are finite. `depth`: how many containers are
+    around them. Raises RecordError: an integer is too large, or nesting too deep."""
     if depth == DEEPEST:
         raise RecordError(f"nested deeper than {DEEPEST} levels")
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
