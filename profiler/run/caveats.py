@@ -100,9 +100,9 @@ def disturbance(measurement: Measurement) -> str:
 
 
 def variation(measurement: Measurement) -> str:
-    """Why the median of the latency is not known well enough, as a sentence with a cause: the
-    host's launches where the replays of the call's CUDA graph are steady, else other programs; ""
-    if the median is known."""
+    """Why the latency is not comparable, as a sentence with a cause: its median is not known to
+    `KNOWN`, or its samples spread by more than `SPREAD`. The cause is the host's launches where the
+    replays of the call's CUDA graph are steady, else other programs. "" if neither holds."""
     latency = measurement.readings["latency"]
     details = details_of_time(latency)
     spread = _is_spread(latency)

@@ -11,8 +11,9 @@ from profiler.run.request import Request
 
 
 def longest_s(request: Request, limits: LatencyLimits) -> float:
-    """The most seconds that the latencies and the energy of one request take, if no warm-up
-    restarts. Building, counting, compiling and hardware counters take additional time."""
+    """The most seconds that the latencies (hot, cold if `limits.cold`, and on a GPU as a graph) and
+    the energy of one request take, if no warm-up restarts. Building, counting, compiling and
+    hardware counters take additional time. `limits`: of each latency."""
     on_gpu = request.device.startswith("cuda")
     kinds = len(LATENCIES) - (not on_gpu) - (not limits.cold)  # no graph on a CPU
     kinds *= 1 if on_gpu else 2  # a disturbed call is timed again, with one thread

@@ -115,8 +115,8 @@ def elements_of(arrays: Iterable[Array], once: Container[Array]) -> Exact:
 
 def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
     """A dict: name of each latency -> its floor (lower bound): the seconds to move the bytes that
-    exceed the L2 cache; {} if all bytes fit, or if the bandwidth or the size of the cache is
-    unknown."""
+    exceed the L2 cache, divided by `CLOSE`; {} if all bytes fit, or if the bandwidth or the size of
+    the cache is unknown."""
     rate, held = bandwidth(measurement.environment), measurement.environment.get("l2_bytes")
     if rate is None or held is None:
         return {}
@@ -147,9 +147,10 @@ def _moved(mixer: Mixer, form: str, phase: str) -> Exact:
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """A dict: name of a reading of moved bytes -> its floor (lower bound), for each state of the
-    caches before the call (emptied, or as the calls before left them) in which the cache cannot
-    hold all bytes; {} if no bytes were counted or the size of the cache is unknown."""
+    """A dict: name of a reading of moved bytes -> its floor (lower bound), the share `COUNTED` of
+    the bytes that the cache cannot hold, for each state of the caches before the call (emptied, or
+    as the calls before left them) in which there are such bytes; {} if no bytes were counted or the
+    size of the cache is unknown."""
     held = measurement.environment.get("l2_bytes")
     if held is None or "hardware" not in measurement.counts:
         return {}

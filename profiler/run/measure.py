@@ -105,6 +105,8 @@ def count(
     """
     listed: list[Measured] = []  # one entry: the tensors at the peak, or why they are unknown
     took: list[float] = []  # one entry: seconds of processor time
+    # from the meta device: `without_values`, what the call dispatches, with the figures of all
+    # other counters if `counted_all`; `held`, the tensors at the peak; None: from runs with values
     with on_device(request.device):
         operations = operations_of(request)
         large = parameters_of(request) >= LARGE or operations >= MANY
@@ -440,8 +442,8 @@ def weight_bytes(module: nn.Module) -> Reading:
 
 def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
     """Measure the bytes of a decoding state's valid rows after one new token; `allocated` in the
-    details are the bytes of all its rows. Unavailable without a state, or if the state does not
-    tell its valid rows."""
+    details are the bytes of all its rows. Unavailable without a state (as in a `phase` that is not
+    inference), or if the state does not tell its valid rows."""
     if work.state is None:
         return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
     if not hasattr(work.state, "held"):

@@ -37,7 +37,8 @@ def users_class(
 def described_class(
     mixer: Mixer | PlainModule, wanted: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
-    """Return the implementation of a user's class (`wanted`: FILE.py:Class), without a proof.
+    """Return the implementation of a user's class (`wanted`: FILE.py:Class), without a proof;
+    `load` imports FILE.
 
     A class without a description of its own is described as executing the default form without
     rewrites. The implementation's name is as the user gave it, so that a record leads back to the

@@ -122,9 +122,9 @@ class PlainModule:
         seed: int,
         drawn: bool = True,
     ) -> Built:
-        """Make the module with random parameters, drawn as for the catalogue's modules, and return
-        it with its inputs. `implementation` is not used, as there is one. Raises TraceError: the
-        module cannot be built."""
+        """Make the module with random parameters, drawn as for the catalogue's modules (as its
+        class made them, unless `drawn`), and return it with its inputs. `implementation` is not
+        used, as there is one. Raises TraceError: the module cannot be built."""
         where = torch.device(device)
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), where:
             torch.manual_seed(seed)
@@ -148,7 +148,8 @@ class PlainModule:
 
 
 def named_sizes(target: Target, given: Given) -> dict[str, int | None]:
-    """A dict: size -> default, for the parameters of a class or function that name sizes.
+    """A dict: size -> default, for the parameters of a class or function that name sizes of mixers
+    (letters of `LETTERS`, except h and those of networks).
 
     The default is None for a parameter without default. A parameter whose default is no whole
     number (`n=None`) is left out, unless `given` has the size; its default is then None.
@@ -185,7 +186,8 @@ class Bound(nn.Module):
 
 
 def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
-    """Make the module a module of positional tensors alone, and return it with the tensors by name.
+    """Make the module a module of positional tensors alone, and return it with the tensors of its
+    call (`made`) by name: those of floating point on meta, as shapes, others on `device`.
 
     A tensor has the name of its parameter in `forward`, with its place inside a nested input
     (`pair[0]`); without a name in `forward` it is `input 2`. A tensor that occurs twice is listed
@@ -204,7 +206,6 @@ def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
         if id(leaf) not in known:
             known[id(leaf)] = len(found)
             name = names[path[1].idx] if path[0].idx == 0 else path[1].key
-            # of a floating-point tensor only the shape is used
             found[name + keystr(path[2:])] = leaf.to("meta" if leaf.is_floating_point() else device)
         places.append(known[id(leaf)])
     if all(isinstance(each, Tensor) for each in made.args) and places == [*range(len(made.args))]:

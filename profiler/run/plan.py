@@ -215,7 +215,8 @@ def chosen_implementations(
 ) -> list[Implementation]:
     """The implementations of a mixer that `wanted` names: names separated by commas, FILE.py:Class,
     which `class_of` looks up, or `all`. A name that another one of `mixers` has, but not this
-    mixer, is skipped. Raises MeasureError: neither the mixer nor any of `mixers` has the name."""
+    mixer, is skipped; [] if all are. Raises MeasureError: neither the mixer nor any of `mixers` has
+    the name."""
     found: dict[str, Implementation] = {}
     for name in (part.strip() for part in wanted.split(",")):
         if is_class(name):

@@ -181,7 +181,8 @@ def _step_work(request: Request) -> PreparedCall:
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
     if not getattr(request.implementation.module, "bounded", False):
-        # room in the state for a token after the l-th, unless a parameter of extent l forbids it
+        # room in the state for a token after the l-th; a parameter of extent l, which a `bounded`
+        # module has, forbids it
         sizes["l"] = max(sizes["l"], t)
     built = module_of(request, sizes, train=False)
     module, contexts = built.module, _inputs(request, built, first=1)
@@ -201,7 +202,8 @@ def _step_work(request: Request) -> PreparedCall:
         return module.step(x_t, state)  # type: ignore[operator]
 
     reset()
-    begun = getattr(state, "in_chunk", 0)  # only a state in chunks has the attribute
+    # how many of the t-1 tokens lie in the chunk that has begun; only a state in chunks has some
+    begun = getattr(state, "in_chunk", 0)
     state.position -= begun
     for token in range(begun):
         step(*row(SETS + token))

@@ -154,10 +154,10 @@ class WithEquations:
         seed: int,
         drawn: bool = True,
     ) -> Built:
-        """Make a module with random parameters, and its inputs: x (b, l, d), and a tensor (b, ...)
-        for each further array that the equations are given (`beside`): the module reads it whole,
-        and a decoding state begins with it. They lie on the meta device, as only their shapes are
-        used."""
+        """Make a module with random parameters (its own unless `drawn`), and its inputs: x (b, l,
+        d), and a tensor (b, ...) for each further array that the equations are given (`beside`):
+        the module reads it whole, and a decoding state begins with it. The inputs lie on the meta
+        device, as only their shapes are used."""
         module = build(
             implementation, dict(sizes), device=device, dtype=dtype, seed=seed, drawn=drawn
         )
