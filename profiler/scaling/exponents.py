@@ -195,8 +195,8 @@ def follows(value: MeasuredValue, fitted: FittedLine, next_x: float) -> bool:
 def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
     """The power with which the values grow, with its 95 % interval, over the settled range: the
     part from the largest size down that has one slope in logarithms. `Unsettled`, with the reason,
-    if this part has too few sizes. Raises ValueError: two values have one size, or a value is not
-    positive or outside its interval."""
+    if this part has fewer than `LEAST` sizes. Raises ValueError: two values have one size, or a
+    value is not positive or outside its interval."""
     if len({v.size for v in values}) != len(values):
         raise ValueError(
             "expected one value for each size, got the sizes "

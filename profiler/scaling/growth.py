@@ -170,8 +170,9 @@ def scaling_along(
     known: dict[str, Derived | str],
     on: Board | None,
 ) -> Scaling:
-    """The measured exponent of one quantity along one series, beside the derived growths, and the
-    sizes at which the values leave their lower bounds; each may be the reason why there is none.
+    """The measured exponent of one quantity along one series; beside it the derived growths, over
+    the exponent's range or, without one, over all sizes; and the sizes at which the values leave
+    their lower bounds; each may be the reason why there is none.
 
     `predicted` derives quantities; `known`: those derived for this series, to which the call adds.
     """

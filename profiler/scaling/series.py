@@ -193,8 +193,8 @@ def pooled_value(
     """Pool the records at one size, one for each round of measurement, into one value with an
     interval; None if no round has a value above zero.
 
-    The value is `cut` (will not be fitted) if a round has no interval, or if launches bound the
-    time of a round.
+    The value is `cut` (will not be fitted) if a round has no interval, which an exact quantity
+    (bytes) does not need, or if launches bound the time of a round.
     """
     read = [(r, r.readings[quantity.reading]) for r in records if quantity.reading in r.readings]
     rounds = [reading for _, reading in read if reading.value > 0]
