@@ -209,8 +209,8 @@ def over_lengths(cells: Cells, reading: str) -> Table | None:
 
 
 def cell(records: Rounds, reading: str, unit: str) -> Cell:
-    """The cell of a point: the geometric mean of a reading over the rounds, with its `unit`; or the
-    reason for its absence.
+    """The cell of a point: the geometric mean of a reading over the rounds (the largest value, if
+    one is 0), with its `unit`; or the reason for its absence.
 
     A time is marked as an estimate if the device was busy in some round. A value that launches
     affect (hot latency and energy, not a CUDA graph's replay or memory) is in brackets if launches

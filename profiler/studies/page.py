@@ -32,6 +32,8 @@ def page(
     and software.
 
     Args:
+        name: the study in commands.
+        source: the file of the records.
         left_out: sentences on the points that the plan itself leaves out.
     """
     kind = kind_of(records)

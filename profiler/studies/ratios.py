@@ -126,8 +126,8 @@ def ratio(
 
 
 def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
-    """The ratio of peak memories, second over first; refused unless the peaks of each side are
-    equal in all rounds and above 0 B."""
+    """The ratio of peak memories, second over first; refused unless each side has peaks, equal in
+    all its rounds and above 0 B."""
     name = "peak_memory"
     peaks = [[r.value for r in readings_of(side, name)] for side in (first, second)]
     if not all(peaks):
@@ -143,7 +143,8 @@ def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> 
 def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
     """The ratio of the mean energies (idle power included), second over first; its interval goes
     from the lower end of the second over the upper end of the first to the upper over the lower, of
-    the ends of all readings. A gain error of the sensor cancels."""
+    the ends of all readings. A gain error of the sensor cancels. Refused if a side has no energy,
+    or an end is 0 or less."""
     name = "energy"
     sides = [readings_of(side, name) for side in (first, second)]
     if not all(sides):

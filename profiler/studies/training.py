@@ -49,9 +49,10 @@ class TrainingStudy:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure all networks and add their records to the file, unless the last run in the file
-        holds all networks, measured with these options on this device. `tell` is not used: other
-        studies need it.
+        """Measure all networks and add their records to the file `output`, unless the last run in
+        the file holds all networks, measured with these options on this device. Return the failures
+        and whether every network has a record. `manner.rounds` and `manner.largest` replace the
+        plan's rounds and steps of a visit. `tell` is not used: other studies need it.
 
         Raises:
             StudyError: an option that a comparison of networks does not have, energy options out of
