@@ -35,7 +35,8 @@ def devices(
     `cuda`, one of these for `cuda:N`.
 
     A GPU is named by its word in CUDA_VISIBLE_DEVICES; without such words by its UUID, if all GPUs
-    are wanted and NVML lists as many whole boards as torch finds, else by its number.
+    are wanted and NVML lists as many whole boards as torch finds, else by its number. `environment`
+    has the variable; `count` gives the number of GPUs, `boards` their UUIDs (None: by NVML).
 
     Raises:
         MeasureError: there is no such GPU.

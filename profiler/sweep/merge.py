@@ -119,7 +119,8 @@ def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[P
 def refuse_twice(found: Sequence[Placed]) -> None:
     """Raise StoreError if a record occurs twice, or a point was measured twice.
 
-    A point that failed and was measured later, or failed twice, is accepted.
+    A point that failed and was measured later, or failed twice, is accepted, and a record of a
+    comparison in turns is of no point.
     """
     ids: dict[str, Placed] = {}
     points: dict[str, Placed] = {}

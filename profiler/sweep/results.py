@@ -90,8 +90,9 @@ class Results:
         self._lines += data.count(b"\n")
 
     def _take(self, record: Measurement) -> None:
-        """Note the state of a record's point: `MEASURED`, which is never replaced, or the kind of
-        its last failure. A record of a comparison in turns belongs to no point."""
+        """Note the state of a record's point (`MEASURED`, which is never replaced, or the kind of
+        its last failure), its worker, command and reason, and the first record's environment. A
+        record of a comparison in turns, which belongs to no point, changes nothing."""
         if in_turns(record):
             return
         key = key_of(record)

@@ -93,10 +93,12 @@ def run(
     starts: Starts | None = None,
     further: Starts | None = None,
 ) -> Session:
-    """Measure requests one by one, appending each record to `output`; after an interrupt the
-    session has the measurements so far.
+    """Measure requests one by one, appending each record to `output` (None: to no file); after an
+    interrupt the session has the measurements so far.
 
     Args:
+        limits: the stopping rules of latency.
+        progress: receives the number of completed measurements, the total, and the activity.
         processes: how many processes each measure all requests, one after another, in an order of
             their own; the file has every record, the session one per request.
         starts: starts the workers of these processes; None: this process measures.
@@ -104,7 +106,7 @@ def run(
         command: the command line, which every record keeps.
         counts_only: whether timing is left out.
         further: starts a worker that times short calls of a quiet device again, in `FURTHER`
-            processes.
+            processes; None: they are not timed again.
 
     Raises:
         StoreError: the file cannot be written; raised before anything is measured, unless the disk
@@ -114,9 +116,9 @@ def run(
     if output is not None:
         writable(output)
     session = Session()
-    lost: dict[str, Measurement] = {}
-    measured: set[str] = set()
-    warned: list[str] = []
+    lost: dict[str, Measurement] = {}  # key of a point -> the record of its first failure
+    measured: set[str] = set()  # keys of points
+    warned: list[str] = []  # a sentence for each busy time
 
     def keep(outcome: Outcome) -> None:
         """Add a measurement to the session and the file, if any, and tell of the first busy time;
@@ -229,7 +231,7 @@ def sweep(
             environment. MeasureError: no worker can measure.
     """
     session = Session()
-    tried: set[str] = set()
+    tried: set[str] = set()  # keys of points
 
     def wanted(point: Point) -> bool:
         return point.key not in tried and results.lacks(point, retry=retry)

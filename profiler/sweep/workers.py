@@ -82,8 +82,9 @@ def attempt(
 def here(
     blocks: Sequence[Block], measure: Measure, limits: LatencyLimits | None, note: Note
 ) -> Outcomes:
-    """Measure every point in this process, and yield the outcomes. Once a point has made a device
-    unusable, all later points of this device are failures (`LOST`)."""
+    """Measure every point in this process by `measure`, and yield the outcomes: a MeasureError is a
+    failure, another exception is raised. Once a point has made a device unusable, all later points
+    of this device are failures (`LOST`)."""
     lost: dict[str, Failure] = {}
     for block in blocks:
         for point in block.points:
@@ -178,7 +179,7 @@ class Team:
         self.starts = starts
         self.wanted, self.accept, self.home, self.tell = wanted, accept, home, tell
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.live: dict[str, Worker] = {}
+        self.live: dict[str, Worker] = {}  # name -> a running worker
         self.stopping = threading.Event()
         self._lock = threading.Lock()
 
