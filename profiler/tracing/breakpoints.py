@@ -286,6 +286,7 @@ class Along:
         grow with the letter."""
         if not any(more for _, more in self.sizes.values()):
             return
+        # numbers of steps; a change of order is searched for between two neighbours
         places = [2**power for power in range(FARTHEST.bit_length())]
         if divisions := self.condition.atoms(Mod, PythonMod):
             places = [k for division in divisions for k in self._period(*division.args)]

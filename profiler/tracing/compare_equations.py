@@ -120,6 +120,7 @@ def compare_pass(
     zeros in the backward pass) and the operations that no cause explains.
 
     Args:
+        phase: the pass, "forward" or "backward".
         likely: forms with rewrites that are tried first, such as those of another case.
 
     Raises:
@@ -445,7 +446,8 @@ def switches_of_backward(mixer: Mixer, trace: Trace, traced: Classes) -> Switche
     """Find the form of the equations, and the rewrites of it (named changes such as
     `safe-softmax`), for a backward pass, and return both. The rewrites are those of the forward
     pass, with rewrites of gradients added; among forms with the forward pass's count, the form is
-    taken that leaves least of the operations `traced` (class -> number) unexplained."""
+    taken that leaves least of the operations `traced` (class -> number) unexplained. Raises
+    ByCases, Unanswered, Unsupported: the forward pass's own form has no single count."""
     before = compare_pass(trace, mixer)
     ran = before.rewrites
     forward = equation_counts(mixer, before.form, ran, trace, "forward")

@@ -105,8 +105,9 @@ def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vect
 def degree_along(
     letter: str, places: Sequence[int], numbers: Callable[[int], Numbers], *, beyond: int = 2
 ) -> int | None:
-    """The highest power of one size that any number needs (`numbers`: size -> quantity -> number),
-    confirmed by `beyond` higher powers with coefficient 0; None if no tried degree suffices."""
+    """The highest power of one size (`letter`) that any number needs (`numbers`: size -> quantity
+    -> number), confirmed by `beyond` higher powers with coefficient 0. Powers below the number of
+    sizes in `places` are tried; None if none of them suffices."""
     basis = axis(letter, powers_up_to(letter, len(places) - 1), places)
     coefficients: list[Vector] = []
     last = 0

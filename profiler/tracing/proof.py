@@ -62,10 +62,10 @@ def held_out(samples: SizeSamples, base: Point) -> list[Point]:
 
 
 def with_letter_above(samples: SizeSamples, base: Point, i: int, j: int) -> Point | None:
-    """A point (a tuple of sizes) at which letter i is larger than letter j: of the orders of the
-    first primes, times the letters' steps, that lie in the case and are not used, the one with the
-    fewest expected operations. None if there is none, or its run is expected to exceed the allowed
-    number of operations."""
+    """A point (a tuple of sizes) at which letter i is larger than letter j. Candidates give each
+    letter another one of the first primes, times its step, lie in the case and are not used; the
+    one with the fewest expected operations is taken. None if there is none, or its run is expected
+    to exceed the allowed number of operations."""
     made = (
         tuple(multiple_above(samples, base, k, size) for k, size in enumerate(sizes))
         for sizes in permutations(PRIME[: max(6, len(base))], len(base))

@@ -81,8 +81,9 @@ ELSEWHERE = "these sizes belong to another case"
 
 
 def value_at(value: Value, part: str, trace: Trace, at: Mapping[str, int]) -> int | Missing:
-    """The value of a formula at some sizes; Missing, with the reason, if there is no formula, if it
-    is one of bytes (`part`), which hold from larger sizes on, or if the value is not whole."""
+    """The value of a formula at the sizes `at`; Missing, with the reason, if there is no formula,
+    if the value is not whole, or if the formula is one of bytes (`part`) and a size is below the
+    first one traced (`trace.base`), from which formulas of bytes hold."""
     if isinstance(value, Break):
         return Missing("this value has no formula")
     if part == "bytes" and any(at[letter] < least for letter, least in trace.base.items()):

@@ -92,8 +92,9 @@ class SizeSamples:
     ) -> None:
         """Begin without runs of `target` at `sizes` (letters, and formulas of further sizes).
         `region`: the conditions of the case, empty for all sizes; `patience`: the most operations
-        that a run is expected to take; `memory`: whether bytes get formulas; `effort`: the runs
-        of the trace so far, by default none."""
+        that a run is expected to take; `memory`: whether bytes get formulas; `effort`: the runs of
+        the trace so far, by default none. `seen` and `refused` hold, of each point, the observation
+        or why the module does not run there."""
         self.region = region
         self.memory = memory
         self.effort = Effort() if effort is None else effort

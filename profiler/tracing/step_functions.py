@@ -92,7 +92,8 @@ class AtomSearch:
     ) -> None:
         """Begin a search along `letter` from `start` in steps of `step`. Three functions answer for
         a size: `numbers` gives every number of a run (operations, parameters, bytes),
-        `without_bytes` these numbers without bytes, `quick` whether a run is short."""
+        `without_bytes` these numbers without bytes, `quick` whether a run is short. `tried` are
+        lists of atoms; the other fields keep the results of the functions that they wrap."""
         self.letter = letter
         self.size = Poly.atom(letter)
         self.step = step
@@ -116,6 +117,7 @@ class AtomSearch:
         if key in self.tried or len(atoms) > MOST_ATOMS:
             return None
         self.tried.add(key)
+        # where every number is tested, and where the numbers without bytes are
         checks, each = self.tests(tuple(places))
         listed = ((self.numbers, checks), (self.without_bytes, each))
 

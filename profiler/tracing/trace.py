@@ -145,8 +145,8 @@ def trace(
             with equations that count by cases splits the sizes itself.
 
     Raises:
-        TraceError: the module cannot be found, built or run on the meta device, or no formulas are
-            found in `MOST_RUNS` runs; one sentence.
+        TraceError: an option or letter is unknown, the module cannot be found, built or run on the
+            meta device, or no formulas are found in `MOST_RUNS` runs; one sentence.
     """
     for option, chosen, known in (
         ("backend", backend, BACKENDS),
@@ -408,7 +408,7 @@ class FormulaSearch:
         for quantity, first in broken.items():
             poly = (work | memory)[quantity]
             quantities[quantity] = earliest_failure(samples, poly, quantity, base, first)
-        held = [p for p in samples.above(least) if none_larger(p, base)]
+        held = [p for p in samples.above(least) if none_larger(p, base)]  # from `least` to `base`
         fitted = set(product(*(a.places for a in axes)))
         proven += (beside := [point for point in self.breakpoints if point not in fitted])
         followed = partial(zero_arithmetic, samples, axes, held, proven, whole=self.thorough)
@@ -578,6 +578,7 @@ class FormulaSearch:
             of = {i: scale for group, scale in zip(groups, scales, strict=True) for i in group}
             return tuple(x * self.scales[of[i]] for i, x in enumerate(smallest))
 
+        # `scales`: of each group the index of its scale; () of a raised point
         first = (0,) * len(groups)
         waiting: list[tuple[int, Point, Point]] = [(sum(point(first)), point(first), first)]
         made, given = {first}, set[Point]()
@@ -586,7 +587,7 @@ class FormulaSearch:
             if start not in given:
                 given.add(start)
                 yield start
-            if not scales:  # a raised point
+            if not scales:
                 continue
             raised = self.raised(start, room)
             heappush(waiting, (sum(raised), raised, ()))

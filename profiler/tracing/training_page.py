@@ -147,7 +147,7 @@ def traced_modules(mixers: Sequence[Mixer]) -> Table:
 def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
     """Yield the rows of one implementation of a mixer: a row per pass, and per case of a pass; one
     row with the reason if the module cannot be traced or compared."""
-    with suppress(Unanswered):
+    with suppress(Unanswered):  # raised without a free size
         chunk = free_size(mixer, described.form)
         yield (mixer.name, described.name, "", "", f"not traced: the form has a free size, {chunk}")
         return

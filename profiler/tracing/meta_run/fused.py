@@ -59,6 +59,8 @@ def attention(
     arguments (four axes, v = h, no gradient of the mask): the result has the query's order of axes
     in memory, and gradients and the saved logarithms of row sums lie as (b, l, n, h) and (b, l, n).
     """
+    # `kernel`: whether torch's CPU kernel accepts the arguments; masks: `learned`, one with a
+    # gradient; `truths`, of booleans; `added`, of numbers
     rows, keys, width, values = query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1]
     learned = attn_mask is not None and attn_mask.requires_grad
     kernel = query.dim() == 4 and width == values and not learned
@@ -79,6 +81,7 @@ def attention(
     masked = 0 if added is None else added.numel()
 
     def backward(wanted: Sequence[bool]) -> Operations:
+        """`wanted`: which of query, key, value and mask get a gradient."""
         arguments = {**call.arguments, "grad_input_mask": wanted}
         steps = attention_rules.attention_backward(replace(call, arguments=arguments))
         # an entry of the mask gets the sum of the gradients of all scores that it was added to

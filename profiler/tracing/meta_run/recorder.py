@@ -85,7 +85,8 @@ class Recorder(shape_values.MetaMode):
     ) -> None:
         """Start in the forward phase, with the storages of `held` alive. `shapes`: also record the
         shapes of results; `met`: costs of calls that earlier runs recorded, which this run extends.
-        `bytes_alive`, `bytes_made`: of all storages alive now, and of all made so far."""
+        `bytes_alive`, `bytes_made`: of all storages alive now, and of all made so far; `stepped`:
+        recurrent layers that ran step by step; `silent`: whether no operation is counted."""
         super().__init__()
         self.phase = "forward"
         self.counted: list[tuple[str, KnownCall]] = []
@@ -119,9 +120,9 @@ class Recorder(shape_values.MetaMode):
 
     def ran(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation, count it unless it is a view, record the storages that it makes, and
-        return its result, with its values if they follow from sizes alone. A sum of gradients, and
-        a write into zeros, returns its first argument (`added`) where torch without a dispatch mode
-        would write in place."""
+        return its result, with its values if they follow from sizes alone. A sum of gradients or a
+        write into zeros that torch without a dispatch mode would write in place (`added`) returns
+        its first argument."""
         func = kind.func
         added = (func is ADD and self.accumulation.in_place(func, args)) or (
             kind.name in INTO and self.accumulation.into_zeros(args[0])
@@ -190,17 +191,17 @@ class Recorder(shape_values.MetaMode):
         except CountError as reason:
             text = str(reason).replace(f"{kind.name}: ", "")
             return Cost(None, text, touched, by_values=bool(asked))
-        products, groups = operations.mul, 0
+        products, ungrouped = operations.mul, 0
         # each wanted gradient of input and weight has equally many products; without groups the
         # weight's would have `groups` times as many
         if kind.name == "aten::convolution_backward" and call.arguments["output_mask"][1]:
-            groups = (
+            ungrouped = (
                 (call.arguments["groups"] - 1) * products // sum(call.arguments["output_mask"][:2])
             )
         if kind.name in SCALED:
             left, right = SCALED[kind.name]
             products = contraction(call, left, right, -1).mul
-        return Cost(operations, "", touched, products, groups, decomposed, bool(asked))
+        return Cost(operations, "", touched, products, ungrouped, decomposed, bool(asked))
 
     def hold(self, tensor: Tensor) -> None:
         """Count a tensor's storage as alive until nothing refers to it, once per storage: a weak

@@ -198,7 +198,7 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
             f"comparisons of sizes cannot be traced after {where}, which accepts only numbers as "
             f"sizes"
         )
-    slocs = [(g.expr, getattr(g, "sloc", None)) for g in known.guards]
+    slocs = [(g.expr, getattr(g, "sloc", None)) for g in known.guards]  # condition, its place
     tested = [
         Condition(holds, getattr(sloc, "maybe_user_loc", None) or str(sloc or ""), str(sloc or ""))
         for holds, sloc in slocs
