@@ -125,7 +125,8 @@ def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, Moved
     counters, with the causes of the difference: under `dram_cold` with caches flushed before each
     kernel, under `dram_in_sequence` with caches as kernels leave them; without a reading, measured
     is None with the reason. {} if no counters were read or `least` is {}, unknown. `least`: the
-    derived bytes, `compulsory` and `unfused` (see `more_bytes`)."""
+    derived bytes, `compulsory` (inputs and weights read once, outputs written once) and `unfused`
+    (each equation reads its operands and writes its result); `MOVED`: caches -> reading."""
     if "hardware" not in measurement.counts or not least:
         return {}
     found: dict[str, MovedMemory] = {}
@@ -144,8 +145,8 @@ def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, Moved
 def more_bytes(
     measurement: Measurement, least: Mapping[str, int], caches: str
 ) -> Iterator[MemoryCause]:
-    """Yield the causes that lead from the compulsory bytes (inputs and weights read once, outputs
-    written once) towards the measured bytes, each with the bytes that it adds to the sum so far:
+    """Yield the causes that lead from the compulsory bytes of `least` (inputs and weights read
+    once, outputs written once) to the measured bytes, each with the bytes that it adds to the sum:
     `unfused`, every equation reads its operands from memory and writes its result; `as dispatched`,
     every torch operation does; and if `caches` is "cold" (flushed before each kernel; the other
     state is "in_sequence") `cached`, which is negative: results that fit in the last cache are not

@@ -152,16 +152,14 @@ def _plain(name: str) -> str:
 def step_of(
     name: str, op: Mapping[str, Any], dtype: str, on: Board, *, streamed: bool = False
 ) -> Step | None:
-    """The predicted seconds and joules of all calls of one operation of torch (`aten::mm`) on a
-    board; None for a view, and for another operation that moves no byte and computes nothing. `op`:
-    the totals of these calls, a `DispatchedOperation` as JSON values; `streamed`: whether products
-    of matrices read their operands from the memory, not from a cache. A call takes its start and
-    the largest of arithmetic, movement of bytes and work entry by entry; a GPU's products of
-    matrices with a fitted family (`_of_fitted_products`) take the time of the fit alone.
-
-    Raises:
-        BoardError: the board has no figure that is needed.
-    """
+    """The predicted seconds and joules of all calls of one operation of torch (`aten::mm`) on
+    entries of type `dtype` on a board; None for a view (older records hold bytes of `UNSEEN_VIEW`),
+    and for another operation that moves no byte and computes nothing. `op`: the totals of these
+    calls, a `DispatchedOperation` as JSON values; `streamed`: whether products of matrices read
+    their operands from the memory, not from a cache. A call takes its start and the largest of
+    arithmetic, movement of bytes and work entry by entry; a GPU's products of matrices with a
+    fitted family (`_of_fitted_products`) take the time of the fit alone. Raises BoardError: the
+    board has no figure that is needed."""
     ops = dispatched_classes(op["operations"])
     moved: int = op["bytes_read"] + op["bytes_written"]
     calls: int = op["calls"]
