@@ -328,7 +328,8 @@ class Record(Struct, frozen=True):
 
 
 def checked(value: Any, kind: type[Kind], where: str) -> Kind:
-    """`value` converted to the type `kind`; RecordError names the wrong field, below `where`.
+    """`value` converted to the type `kind`; RecordError names the wrong field, below `where`, and
+    what was expected, a pattern in words (`IN_WORDS`).
 
     >>> checked({"round": -1}, Place, "sweep")
     Traceback (most recent call last):

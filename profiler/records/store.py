@@ -248,6 +248,7 @@ ALIKE = ("reasons", "counts")
 
 def values_of(text: bytes) -> Any:
     """Decode the JSON values of a line, with each control character in a text replaced by U+FFFD.
+    Equal fields of `ALIKE`, and equal facts of environments, of several lines are one value.
 
     Raises:
         RecordError: a number is not finite, a whole number too large, or nesting too deep.
