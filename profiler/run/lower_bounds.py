@@ -114,9 +114,9 @@ def elements_of(arrays: Iterable[Array], once: Container[Array]) -> Exact:
 
 
 def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """A dict: name of each latency -> its floor (lower bound): the seconds to move the bytes that
-    exceed the L2 cache, divided by `CLOSE`; {} if all bytes fit, or if the bandwidth or the size of
-    the cache is unknown."""
+    """A dict: name of each latency -> its floor (lower bound): the seconds to move those of the
+    bytes that a call must move, by the equations `form` of the mixer, that exceed the L2 cache,
+    divided by `CLOSE`; {} if all bytes fit, or the bandwidth or the cache's size is unknown."""
     rate, held = bandwidth(measurement.environment), measurement.environment.get("l2_bytes")
     if rate is None or held is None:
         return {}
@@ -147,10 +147,10 @@ def _moved(mixer: Mixer, form: str, phase: str) -> Exact:
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """A dict: name of a reading of moved bytes -> its floor (lower bound), the share `COUNTED` of
-    the bytes that the cache cannot hold, for each state of the caches before the call (emptied, or
-    as the calls before left them) in which there are such bytes; {} if no bytes were counted or the
-    size of the cache is unknown."""
+    """A dict: name of a reading of moved bytes -> its floor (lower bound): the share `COUNTED` of
+    those of the bytes that a call must move, by the equations, that the cache cannot hold, for each
+    state of the caches before the call (emptied, or as the calls before left them) in which there
+    are such bytes; {} if no bytes were counted or the size of the cache is unknown."""
     held = measurement.environment.get("l2_bytes")
     if held is None or "hardware" not in measurement.counts:
         return {}
@@ -184,11 +184,8 @@ def limits_on(
     """A dict: limit -> the seconds of a measured call if this limit alone held on a board (`on`),
     as `costmodel.prediction.columns.limits` has them for a table, with the kernels that the record
     counts (of a compiled call: one). The work overlaps, so the longest limit is the floor of the
-    time; a call whose bytes a cache holds may be faster.
-
-    Raises:
-        Unanswered: no board is named, the board lacks a figure, or an answer is missing.
-    """
+    time; a call whose bytes a cache holds may be faster. Raises Unanswered: no board is named, the
+    board lacks a figure, or an answer is missing."""
     if on is None:
         raise Unanswered(NO_BOARD)
     about = answers(mixer, form, measurement.phase, convention("strict"))

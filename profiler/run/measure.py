@@ -93,8 +93,8 @@ def count(
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
     """Count one implementation without a clock: its operations, the figures of other counters, and
-    bytes. Return the record. A large module or a long call (`LARGE`, `MANY`) is counted on the meta
-    device, without values, if its counts need none.
+    bytes. Return the record. A large module or a long call (`LARGE`, `MANY`, `LONG_S`) is counted
+    on the meta device, without values, if its counts need none.
 
     Args:
         limits: ignored, as no latency is sampled; the signature is that of `measure`.
@@ -106,7 +106,8 @@ def count(
     listed: list[Measured] = []  # one entry: the tensors at the peak, or why they are unknown
     took: list[float] = []  # one entry: seconds of processor time
     # from the meta device: `without_values`, what the call dispatches, with the figures of all
-    # other counters if `counted_all`; `held`, the tensors at the peak; None: from runs with values
+    # other counters if `counted_all`; `held`, the tensors at the peak, or why no run is made for
+    # these alone (from `MOST` operations on); None: from runs with values
     with on_device(request.device):
         operations = operations_of(request)
         large = parameters_of(request) >= LARGE or operations >= MANY
@@ -499,6 +500,7 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
         )
 
     def named(result: Any) -> dict[str, torch.Tensor]:
+        """The tensors that a call leaves, by name: gradients, and its `result`."""
         held = {**dict(work.module.named_parameters()), **inputs_of(work)}
         found = {f"{name}.grad": t.grad for name, t in held.items() if t.grad is not None}
         return found | ({"result": result} if isinstance(result, torch.Tensor) else {})

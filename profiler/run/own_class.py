@@ -24,10 +24,8 @@ def users_class(
 ) -> Implementation:
     """Return the implementation of a user's class (`wanted`: FILE.py:Class), after a proof that the
     class computes the mixer's equations, token by token too if it has `step`; `load` imports FILE.
-
-    Raises:
-        MeasureError: as `described_class`; or the class computes something else, which it tells.
-    """
+    Raises MeasureError: as `described_class`; or the class computes something else, which it
+    tells."""
     claimed = described_class(mixer, wanted, load)
     assert isinstance(mixer, Mixer)  # described_class refuses a module without equations
     refuse_unequal(mixer, claimed, wanted, ("training", "inference"))

@@ -82,12 +82,8 @@ class PlainModule:
         """Every combination of the sizes, as dicts letter -> size: the sizes that the parameters
         name, by default with the parameters' defaults, and b, l and d of the input x (b, l, d). A
         function that returns inputs of its own has only the sizes that its parameters name. `phase`
-        is not used: all phases have the same sizes.
-
-        Raises:
-            SizeError: there are more than 100,000, or the function fails when its inputs are asked
-                for.
-        """
+        is not used: all phases have the same sizes. Raises SizeError: there are more than 100,000,
+        or the function fails when its inputs are asked for."""
         named = named_sizes(self.target, given)
         given = {x: (usual,) for x, usual in named.items() if usual is not None} | dict(given)
         letters = [x for x in LETTERS if x in {*named, "b", "l", "d"}]
@@ -227,11 +223,7 @@ def traced_at(target: Target, phase: str, sizes: Mapping[str, int]) -> Operation
     """The operations of a phase at these sizes, by the formulas of the module's trace. The formulas
     are in l and d, or in all sizes if there is neither l nor d; other sizes are numbers in them.
     Unavailable below the sizes from which the formulas hold, or if an operation has no counting
-    rule.
-
-    Raises:
-        TraceError: the module cannot be traced, or a part of it has no formula.
-    """
+    rule. Raises TraceError: the module cannot be traced, or a part of it has no formula."""
     over = [x for x in ("l", "d") if x in sizes] or list(sizes)
     fixed = tuple((x, value) for x, value in sizes.items() if x not in over)
     found = formulas(target, tuple(over), fixed, phase != "training")

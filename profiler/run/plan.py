@@ -167,11 +167,8 @@ def _refuse_sizes(mixer: Measurable, combined: Sequence[Mapping[str, int]], refu
 def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
     """Pairs of each mixer of the plan and the list of its implementations to measure: the one that
     is named with the mixer, as in MIXER:IMPLEMENTATION, or those that `plan.implementation` names.
-
-    Raises:
-        MeasureError: a mixer has none of the implementations that the plan names, or the plan names
-            some although each mixer is named with its own.
-    """
+    Raises MeasureError: a mixer has none of the implementations that the plan names, or the plan
+    names some although each mixer is named with its own."""
     named = [each if isinstance(each, tuple) else (each, None) for each in plan.mixers]
     plain = [mixer for mixer, own in named if own is None]
     if not plain and plan.implementation != "all":

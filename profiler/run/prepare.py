@@ -28,11 +28,8 @@ class PreparedCall:
     """A call to measure: `fn(*args)` after `reset()`.
 
     Counts are of the call on `args` alone. The timed call, also used as the load for energy, takes
-    turns with `others` if there are any (`timed`).
-
-    Raises:
-        ConstantInput: all entries of an input are equal.
-    """
+    turns with `others` if there are any (`timed`). Raises ConstantInput: all entries of an input
+    are equal."""
 
     module: nn.Module
     fn: Callable[..., Any]
@@ -147,9 +144,9 @@ def _inputs(
 def with_turns(
     work: PreparedCall, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
 ) -> PreparedCall:
-    """A copy of the call with further sets of inputs, `made(turn)` for turn 1 and on, which calls
-    take in turns; if the cache cannot hold all sets, or its size is unknown, a copy with the reason
-    (`one_set`), in which all calls get the same inputs."""
+    """A copy of the call with further sets of inputs, `made(turn)` for turn 1 to `SETS` - 1, which
+    calls take in turns; if the cache cannot hold all sets, or its size is unknown, a copy with the
+    reason (`one_set`), in which all calls get the same inputs."""
     held = () if work.state is None else tuple(work.state.arrays.values())
     beside = (*work.module.parameters(), *work.module.buffers(), *held)
     if why := why_one_set(torch.device(request.device), work.args, beside):

@@ -79,10 +79,7 @@ def subject(of: Measurable) -> Subject:
 
 def measurable(name: str) -> Measurable:
     """Load the mixer of this name, or else the module without equations that FILE.py:NAME makes.
-
-    Raises:
-        UnknownMixer, TraceError: there is neither; the message is one sentence.
-    """
+    Raises UnknownMixer, TraceError: there is neither; the message is one sentence."""
     try:
         return load_mixer(name)
     except UnknownMixer:
