@@ -174,7 +174,8 @@ def scaling_along(
     the exponent's range or, without one, over all sizes; and the sizes at which the values leave
     their lower bounds; each may be the reason why there is none.
 
-    `predicted` derives quantities; `known`: those derived for this series, to which the call adds.
+    `predicted` derives quantities; `known`: those derived for this series, to which the call adds;
+    `on`: the board for lower bounds; `BESIDE`: unit -> the derived quantities that are compared.
     """
     for name in BESIDE[quantity.unit]:
         if name not in known:
