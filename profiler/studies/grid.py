@@ -104,10 +104,10 @@ class GridStudy:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure the points that the file lacks, as `costmodel sweep` does, and return a sentence
-        per failure and whether each point is settled: measured, or failed as it would again.
-        `tell` receives remarks. Raises StudyError: the file holds records of this study with other
-        options, or the plan has no grid for the device."""
+        """Measure the points that the file `output` lacks, as `costmodel sweep` does, and return a
+        sentence per failure and whether each point was measured, ran out of memory or was refused
+        (`EXPECTED`). `tell` receives remarks. Raises StudyError: the file holds records of this
+        study with other options, or the plan has no grid for the device."""
         from profiler.host.device import device_name
         from profiler.meters.sampler import LatencyLimits
         from profiler.sweep.child import MEASURE
@@ -152,12 +152,9 @@ class GridStudy:
         return [record for record in records if record.mixer in self.plan.mixers]
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """Make the page of the study from the records of its mixers in the file `source`.
-
-        Raises:
-            StudyError: the records were measured with different options, all are failures, one has
-                no l or no d, or they are of several kinds of device (cpu, cuda).
-        """
+        """Make the page of the study from the records of its mixers in the file `source`. Raises
+        StudyError: the records were measured with different options, all are failures, one has no l
+        or no d, or they are of several kinds of device (cpu, cuda)."""
         own = self.own(records)
         if len(several := manners(own)) > 1:
             raise StudyError(

@@ -57,9 +57,9 @@ def page(
 
 
 def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Paragraph]:
-    """List items on what was not measured: each reason for absent readings, each kind of failed
-    points, and the sentences `left_out` on points outside the plan; a single paragraph if nothing
-    is missing."""
+    """List items on what was not measured: each reason for absent readings (time, memory, energy:
+    `COMPARED`), each kind of failed points, and the sentences `left_out` on points outside the
+    plan; a single paragraph if nothing is missing."""
     measured = [record for record in records if not record.failure]
     reasons = {
         each.reading: [r.reasons[each.reading] for r in measured if each.reading in r.reasons]

@@ -75,8 +75,8 @@ class Manner:
 
 @dataclass(frozen=True)
 class Done:
-    """The outcome of a run: one sentence per failure, and whether all points are measured, so that
-    the same command has nothing left to add."""
+    """The outcome of a run: one sentence per failure, and whether all points are measured; of a
+    grid, a point that is out of memory or refused counts as measured."""
 
     failures: tuple[str, ...] = ()
     complete: bool = True

@@ -52,12 +52,9 @@ class TrainingStudy:
         """Measure all networks and add their records to the file `output`, unless the last run in
         the file holds all networks, measured with these options on this device. Return the failures
         and whether every network has a record. `manner.rounds` and `manner.largest` replace the
-        plan's rounds and steps of a visit. `tell` is not used: other studies need it.
-
-        Raises:
-            StudyError: an option that a comparison of networks does not have, energy options out of
-                range, or a plan without this kind of device.
-        """
+        plan's rounds and steps of a visit. `tell` is not used: other studies need it. Raises
+        StudyError: an option that a comparison of networks does not have, energy options out of
+        range, or a plan without this kind of device."""
         from profiler.host.device import device_name
         from profiler.records.store import append, read
         from profiler.sweep.results import writable
