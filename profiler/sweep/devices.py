@@ -36,11 +36,8 @@ def devices(
 
     A GPU is named by its word in CUDA_VISIBLE_DEVICES; without such words by its UUID, if all GPUs
     are wanted and NVML lists as many whole boards as torch finds, else by its number. `environment`
-    has the variable; `count` gives the number of GPUs, `boards` their UUIDs (None: by NVML).
-
-    Raises:
-        MeasureError: there is no such GPU.
-    """
+    has the variable; `count` gives the number of GPUs, `boards` their UUIDs (None: by NVML). Raises
+    MeasureError: there is no such GPU."""
     kind, _, number = wanted.partition(":")
     if kind == "cpu":
         return [Device("cpu")]

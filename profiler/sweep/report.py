@@ -30,8 +30,8 @@ def document(
     blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
 ) -> Document:
     """Make the document of a plan: a row per candidate with the number of its points, how many are
-    done, and the time that the remaining points take at most. JSON has every point, in the order of
-    measurement."""
+    done, and the time that the remaining points take at most, by the `limits` of a latency. JSON
+    has every point, in the order of measurement. `results`: of the file; None without a file."""
     return Document(
         lambda: [table(blocks, results, title, limits)],
         data=lambda: {
