@@ -175,11 +175,8 @@ def compare_pass(
 
 def in_sizes_of(trace: Trace, mixer: Mixer) -> Mixer:
     """The mixer with the head width h as a size by itself, if the trace names h and d is not n*h
-    there; else the mixer unchanged, whose h is d/n.
-
-    Raises:
-        TraceError: the mixer is in no file, so that its equations cannot be written with h.
-    """
+    there; else the mixer unchanged, whose h is d/n. Raises TraceError: the mixer is in no file, so
+    that its equations cannot be written with h."""
     d, n, h = (trace.variables.poly(letter) for letter in ("d", "n", "h"))
     derived = mixer.has_head_width and "h" not in mixer.letters
     if not derived or h is None or (d is not None and n is not None and d == n * h):
@@ -263,12 +260,8 @@ def by_case(
     into smaller cases if necessary: a narrow case (0 <= l - w <= 2) into lines (l = w, ...), then
     by the quotient of a size (l = C*q + r), then by the cases of the equations. A module executes
     the same rewrites in every case: `likely` receives those that explain a case, and the next cases
-    are compared with them first.
-
-    Raises:
-        TraceError, Unsupported: the forward pass can be compared neither at all sizes nor by
-            quotients.
-    """
+    are compared with them first. Raises TraceError, Unsupported: the forward pass can be compared
+    neither at all sizes nor by quotients."""
     likely = [] if likely is None else likely
     waiting = [start]
     taken: set[SizeCase] = set()
@@ -375,11 +368,8 @@ def closest_switches(
 
     A backward pass belongs to the forward pass that ran, so it has the form and rewrites of the
     forward pass, or a form with the same forward count; rewrites of gradients are added as long as
-    one leaves less unexplained.
-
-    Raises:
-        ByCases: a choice counts by cases, and no other choice explains everything.
-    """
+    one leaves less unexplained. Raises ByCases: a choice counts by cases, and no other choice
+    explains everything."""
 
     def left_by(switches: Switches) -> Fraction:
         counts = equation_counts(mixer, *switches, trace, phase)

@@ -144,8 +144,9 @@ def axis_coefficients(basis: Axis, numbers: Callable[[int], Numbers]) -> list[Ve
 def interpolate(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """Interpolate: quantity -> the polynomial, a combination of products of the axes' functions,
-    one factor per axis, that gives its number at every point of the grid of places.
+    """Interpolate `numbers` (point -> quantity -> number): quantity -> the polynomial, a
+    combination of products of the axes' functions, one factor per axis, that gives its number at
+    every point of the grid of places.
 
     A product is tried only if every product one step below it along an axis of powers (one power
     replaced by the power before) was needed, which is correct for powers. Along an axis of other
@@ -176,10 +177,11 @@ def interpolate(
 def shortest_formulas(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """Interpolate: quantity -> a short combination of products of the axes' functions that gives
-    its number at every point of the grid of places. If functions depend on each other, an axis has
-    several bases (`Axis.others`): each is tried with the first basis of every other axis, and the
-    formula with the fewest terms is taken. `whole` is that of `interpolate`."""
+    """Interpolate `numbers` (point -> quantity -> number): quantity -> a short combination of
+    products of the axes' functions that gives its number at every point of the grid of places. If
+    functions depend on each other, an axis has several bases (`Axis.others`): each is tried with
+    the first basis of every other axis, and the formula with the fewest terms is taken. `whole`:
+    try all products, not only those one step above products that were needed."""
     best = interpolate(axes, numbers, whole=whole)
     for i, given in enumerate(axes):
         for other in given.others:

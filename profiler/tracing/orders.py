@@ -143,6 +143,7 @@ def splits(trace: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
         return sorted(apart, key=lambda poly: (len(floors_in([poly])), str(poly)))
 
     def by_sign(polys: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
+        """Two cases for each polynomial: it is at least 0, or negative."""
         for poly in polys:
             yield [SizeCase(trace.region | {case}) for case in (poly, -poly - 1)]
 
@@ -233,6 +234,7 @@ def of_multiples(trace: Trace, sizes: Variables, division: Division, refused: On
     inner = sizes_divided(sizes, (division,))
 
     def asked(point: Sizes) -> dict[str, int]:
+        """A point with the quotient as a point of the sizes themselves."""
         every = inner.sizes(point)
         return {letter: every[letter] for letter in sizes.over}
 

@@ -94,7 +94,8 @@ def value_at(value: Value, part: str, trace: Trace, at: Mapping[str, int]) -> in
 
 def tables(trace: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:
     """Yield the tables of a trace: the formulas, with their values at the sizes `at` if given (a
-    dash: in another case); then operations without a rule, and tensors at the peak, if any."""
+    dash: in another case) and, in a pass with operations without a counting rule, the words
+    `BELOW`; then these operations, and the tensors at the peak, if any."""
     listed = {u.phase for u in trace.uncounted}
     rows: list[Row] = []
     for part, name, value, region in rows_of(trace):

@@ -189,12 +189,9 @@ def trace_case(
     """Trace a module at the sizes of one case: find formulas of its operations, parameters and,
     with `memory`, bytes. `effort` counts the runs of all cases. `region` holds the conditions of
     the case, polynomials that are at least 0 (none for all sizes); each of `divisions` writes a
-    size by its quotient, l = C*q + r.
-
-    Raises:
-        TraceError: the module cannot be built or run on the meta device, the case has too few sizes
-            to find formulas from, or the runs of all cases are `MOST_RUNS`.
-    """
+    size by its quotient, l = C*q + r. Raises TraceError: the module cannot be built or run on the
+    meta device, the case has too few sizes to find formulas from, or the runs of all cases are
+    `MOST_RUNS`."""
     effort = effort or Effort()
     # without the case's equations, such as l = w, whose letters follow from the others
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
@@ -396,7 +393,7 @@ class FormulaSearch:
         least = lowest_sizes(samples, polys, base)
         # a quantity without a polynomial was 0 at all points from which formulas were found
         every = {q: polys.get(q, Poly()) for seen in samples.seen.values() for q in seen.quantities}
-        every.pop(MADE, None)
+        every.pop(MADE, None)  # shows which powers the live bytes need, and is no cost
         work = {q: p for q, p in every.items() if q[0] != BYTES}
         memory: dict[Quantity, Poly] = {}
         if samples.memory:
@@ -617,11 +614,8 @@ class FormulaSearch:
         time, and keep the last observation.
 
         The first call in a process keeps some results longer than later calls, so the bytes of the
-        first run are neither compared nor kept.
-
-        Raises:
-            TraceError: the module does not run there, or runs dispatch different operations.
-        """
+        first run are neither compared nor kept. Raises TraceError: the module does not run there,
+        or runs dispatch different operations."""
         samples = self.samples
         runs: list[Observation] = []
         while len(runs) < 2 or (len(runs) < REPEATS and not samples.slow):
@@ -638,10 +632,7 @@ class FormulaSearch:
         """The base (the point of the first sizes), moved letter by letter to a multiple of one of
         `MULTIPLES`, the first such that the module runs at three consecutive multiples; the steps
         `samples.multiples` become these multiples, and a note says why a multiple was needed.
-
-        Raises:
-            TraceError: no multiple of a letter serves, or the sizes of the case have gaps.
-        """
+        Raises TraceError: no multiple of a letter serves, or the sizes of the case have gaps."""
         samples = self.samples
         for i, letter in enumerate(samples.letters):
             reason: TraceError | None = None
@@ -698,11 +689,7 @@ class FormulaSearch:
         l**2, ...) or atoms (step functions such as ceil(l/8)), with the number of steps above the
         base from which they hold. If none has, powers that hold as long as the code's tests have
         the same value as at the base; else the powers up to 3, whose formulas the proof then finds
-        to fail.
-
-        Raises:
-            TraceError: the module fails at a size next to the base.
-        """
+        to fail. Raises TraceError: the module fails at a size next to the base."""
         letter, step = self.samples.letters[i], self.samples.multiples[i]
         ways = {POWERS: self.powers_from, ATOMS: self.atoms_from}
         for way, later in kinds:

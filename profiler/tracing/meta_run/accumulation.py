@@ -106,8 +106,8 @@ class Accumulation:
     def follow(self, outputs: Sequence[Any]) -> None:
         """Register the hook `note_end`, which notes that a node has run, on every node of the graph
         of `outputs` (tensors, or edges with `node` and `output_nr`) one of whose gradients is added
-        to another node's. Two gradients meet if two nodes have the same edge: the same next node
-        and input of it."""
+        to another node's, but for `LEAF`, which adds in place also under a mode. Two gradients meet
+        if two nodes have the same edge: the same next node and input of it."""
         roots = [
             (t.grad_fn, t.output_nr) if isinstance(t, Tensor) else (t.node, t.output_nr)
             for t in outputs

@@ -85,11 +85,8 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
     """Run a module once on the meta device, forward and backward, and return by operation
     ("aten::mm") the figures of FlopCounterMode beside this project's counts: multiplications, those
     that FlopCounterMode counts in excess (`ungrouped`), and the operations that it leaves out.
-    `backend`: makes the context in which the module runs, such as fused attention.
-
-    Raises:
-        TraceError: the module runs, but not under FlopCounterMode; one sentence.
-    """
+    `backend`: makes the context in which the module runs, such as fused attention. Raises
+    TraceError: the module runs, but not under FlopCounterMode; one sentence."""
     import torch._dynamo  # first, since in torch 2.6 the import dispatches operations
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 

@@ -212,8 +212,8 @@ class FusedMode(TorchFunctionMode):
     def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a function of torch in the run on the meta device: the result of the fused call that
         replaces it; the result of the function itself if there is no rule for it (`RULES`), or the
-        rule returns None. torch's errors for wrong arguments are raised as without the
-        replacement."""
+        rule returns None. torch's errors for wrong arguments are raised as without the replacement,
+        but for whole recurrent layers (`RECURRENT`), whose steps would all run for the check."""
         rule = RULES.get(func) if func.__hash__ is not None else None
         if rule is not None and func not in RECURRENT:
             with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():

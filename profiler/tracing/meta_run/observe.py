@@ -108,11 +108,8 @@ def observe(
 
     Every result that requires a gradient receives one; the gradients that the target asks for are
     computed. No memory is allocated and no arithmetic done. `met` holds the calls of earlier runs,
-    and receives those of this run; with `shapes` the shapes of all results are kept.
-
-    Raises:
-        TraceError: the module cannot be built or run on the meta device; one sentence.
-    """
+    and receives those of this run; with `shapes` the shapes of all results are kept. Raises
+    TraceError: the module cannot be built or run on the meta device; one sentence."""
     with torch.enable_grad(), without_garbage_collection():
         loaded = COMPILER in sys.modules
         found = _observed(target, sizes, backend, shapes, met)
@@ -132,7 +129,8 @@ def _observed(
     """Run the module, forward and backward on the meta device, and return what it dispatches and
     holds; after the return nothing refers to the module, so that its storages are freed. `shapes`:
     whether the shapes of all results are kept; `met`: the calls of earlier runs, which receives
-    those of this run. TraceError if the module cannot be built or run."""
+    those of this run. TraceError: the module cannot be built or run, or more than `MOST_BYTES` are
+    alive."""
     built = build_target(target, sizes)
     with as_trace_error(target, sizes):
         recorder = Recorder(list(owned_tensors(built)), shapes=shapes, met=met)

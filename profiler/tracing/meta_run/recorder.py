@@ -198,7 +198,7 @@ class Recorder(shape_values.MetaMode):
             ungrouped = (
                 (call.arguments["groups"] - 1) * products // sum(call.arguments["output_mask"][:2])
             )
-        if kind.name in SCALED:
+        if kind.name in SCALED:  # without the multiplications that scale the result
             left, right = SCALED[kind.name]
             products = contraction(call, left, right, -1).mul
         return Cost(operations, "", touched, products, ungrouped, decomposed, bool(asked))

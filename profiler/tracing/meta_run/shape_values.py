@@ -70,7 +70,8 @@ def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
 def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
     """Give `result`, the result of `func(*args, **kwargs)` on the meta device, a value (its
     numbers) by computing it on the CPU, and return whether it got one: False if an argument has no
-    value, the result is large, random or uninitialised, or its computation fails."""
+    value, the result is large (`MOST_REAL`, `MOST_WHOLE`), random or uninitialised (`UNKNOWN`), or
+    its computation fails."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
     if not isinstance(result, Tensor) or not result.is_meta:
