@@ -54,9 +54,9 @@ def moving_average(f: Form, *, carried: bool) -> Array:
 
 
 def read_by_one_head(f: Form, Z: Array, V: Array, *, chunked: bool) -> Array:
-    """Define and return O (l, width): causal attention to the values V, with queries and keys kappa
-    * Z + mu and a bias P by distance; if `chunked`, within chunks of as many rows as P has
-    entries."""
+    """Define and return O (l, width): causal attention of one head to the values V (l, width), with
+    queries and keys kappa Z + mu of Z (l, K), each with a kappa and mu of its own; P[1 + i - k] is
+    added to the score of row i and key k. `chunked`: within chunks of C rows, as P has entries."""
     m, (l, K), (_, width) = f.mixer, Z.shape, V.shape
     (C,), P = m.arrays["P"].shape, m.arrays["P"]
     i, c, r = f.index("i", 1, l), f.index("c", 1, K), f.index("r", 1, width)

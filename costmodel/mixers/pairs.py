@@ -129,7 +129,7 @@ def attended(
     f: Form, x: Array, pairs: Pairs, projections: Sequence[str] = ("",), after: str = ""
 ) -> Array:
     """Define and return R (l, d): the n heads' results of attention over a set of pairs of rows of
-    x, side by side.
+    x (l, d), side by side.
 
     Args:
         pairs: the function that gives the pairs, with a layout of their scores.
@@ -140,9 +140,10 @@ def attended(
     (l, d), (n, h) = x.shape, f.mixer.sizes("n h")
     i, j, c = f.index("i", 1, l), f.index(f"j{after}", 1, n), f.index("c", 1, h)
     a = f.index("a", 1, d)
-    extents, groups = pairs(f, i)  # of the scores; rows with their keys
-    several, of_set = len(projections) > 1, {rows.by: rows for rows in groups}
-    # ending of a set of projections -> the number of its rows if it may be 0, else None
+    extents, groups = pairs(f, i)  # of the scores; rows that attend in one way, with their keys
+    several, of_set = len(projections) > 1, {rows.by: rows for rows in groups}  # ending -> group
+    # ending of a set of projections -> the number of its rows if it may be 0, else None; `at`: the
+    # position on the axis that keys and values then have
     numbers = {by: of_set[by].number if several else None for by in projections}
     at = {by: () if number is None else (1,) for by, number in numbers.items()}
     arrays = {
@@ -160,20 +161,20 @@ def attended(
         for place, array, one in zip(places, own, "QKV", strict=True):
             matrix, row = f.mixer.arrays[f"W_{one}{by}{after}"], place[-2]
             array[place] = sum_(x[row, a] * matrix[a, (j - 1) * h + c], over=a)
-    for rows in groups:
+    for rows in groups:  # scores Z
         Q, K, _ = arrays[rows.by]
         for seen in rows.keys:
             score = sum_(Q[j, rows.row, c] * K[j, *at[rows.by], seen.key, c], over=c)
             Z[j, *rows.place, *seen.slots] = scaled(score, by=h)
-    for number, rows in enumerate(groups):
+    for k_number, rows in enumerate(groups):  # weights A, with an index k of each group's keys
         k = [rows.keys[0].over[0]]
         if len(rows.keys) > 1:  # one softmax over the slots of all keys, as a union of ranges
             every = [slots for seen in rows.keys for slots in seen.ranges]
             first, *others = (union(*ends) for ends in zip(*every, strict=True))
-            k = [f.index(name := f"k{number or ''}", first)]
+            k = [f.index(name := f"k{k_number or ''}", first)]
             k += [f.index(f"{name}_{o}", w, beside=k[0]) for o, w in enumerate(others, 1)]
         A[j, *rows.place, *k] = softmax(Z[j, *rows.place, *k], over=k)
-    for rows in groups:
+    for rows in groups:  # sums of values
         *_, V = arrays[rows.by]
         sums: list[Node] = [
             sum_(A[j, *rows.place, *seen.slots] * V[j, *at[rows.by], seen.key, c], over=seen.over)

@@ -64,8 +64,8 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def over_all(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Define R (l, n h) from S (n, m, h) and Z (n, m), the sums over all rows of k v^T and of k,
-    which every query reads; K is (n, l, m): heads, rows, features."""
+    """Define R (l, n h), for each row its query's product with S over that with Z: S (n, m, h) and
+    Z (n, m) sum k v^T and k over all rows. Q, K: (heads n, rows l, features m); V: (n, l, h)."""
     (n, l, m), h = K.shape, V.shape[2]
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
@@ -187,8 +187,8 @@ def random_feature_attention(chosen: Chosen) -> Mixer:
 
 
 def gated(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Define R (l, n h) from running sums S and Z with a gate g (n, l) of each row: g times the
-    sums before the row, plus 1 - g times the row's own terms. Q, K: features (n, l, m)."""
+    """Define R (l, n h) from running sums S (of k v^T) and Z (of k) with a gate g (n, l): g times
+    the sums before a row, plus 1 - g times its own. Q, K: features (n, l, m); V: (n, l, h)."""
     x, w, b = (f.mixer.arrays[name] for name in ("x", "W_g", "b_g"))
     n, l, m = K.shape
     j, i, p, a = f.indices["j"], f.indices["i"], f.index("p", 1, m), f.indices["a"]

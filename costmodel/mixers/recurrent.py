@@ -189,8 +189,8 @@ def gru(chosen: Chosen) -> Mixer:
 
 
 def _reset_after(f: Form, gates: Gates, y: Array, R: Array) -> Array:
-    """Define and return the candidate N (l, d): tanh(W x_t + b + r_t (U h_{t-1} + b_U)), with the
-    reset gate R."""
+    """Define and return the candidate N (l, d): tanh(W x_t + b + r_t (U h_{t-1} + b_U)), r_t row t
+    of the reset gate R (l, d); in row 1 U h is left out, and r_t too if there is no b_U."""
     N, b = f.array("N", *y.shape), _channels(f)[1]
     for row, before in _first_and_later_rows(f, y):
         carried = gates.of_state(f, before, 3)
@@ -200,8 +200,8 @@ def _reset_after(f: Form, gates: Gates, y: Array, R: Array) -> Array:
 
 
 def _reset_before(f: Form, gates: Gates, y: Array, R: Array) -> Array:
-    """Define and return the candidate N (l, d): tanh(W x_t + b + U H + b_U), where H = r_t h_{t-1}
-    is multiplied by the reset gate R before the product with U."""
+    """Define and return the candidate N (l, d): tanh(W x_t + b + U H + b_U), where H is h_{t-1}
+    times row t of the reset gate R (l, d), entry by entry; in row 1 U H is left out."""
     N, H, b = f.array("N", *y.shape), f.array("H", *y.shape), _channels(f)[1]
     (first, _), (i, before) = _first_and_later_rows(f, y)
     H[i, b] = R[i, b] * before(b)

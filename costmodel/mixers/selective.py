@@ -118,10 +118,10 @@ def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, A
 def rows(
     f: Form, name: str, place: str, groups: Poly | None = None, lying: Places | None = None
 ) -> Array:
-    """Define and return an array `name`, (rows, width) or (rows, groups, width of a group): x
-    W_name, and if the mixer has taps w_name, silu of its short convolution. `place` is the name of
-    the index of channels, `lying`: the layout of rows, by default one axis, or chunks and
-    places."""
+    """Define and return an array `name`, (rows, width), or with `groups` (rows, groups, width of a
+    group): x W_name, or, if the mixer has taps w_name, silu of the short convolution of x W_name.
+    `place` is the name of the index of channels; `lying`: the axes of rows, (l,) by default, or
+    (chunk, place in the chunk)."""
     m = f.mixer
     x, W, w = m.role("input"), m.arrays[f"W_{name}"], m.arrays.get(f"w_{name}")
     (l, d), width = x.shape, W.shape[1]
@@ -329,10 +329,10 @@ def parallel(on: Heads) -> None:
 
 
 def chunked(on: Heads) -> None:
-    """Section 6, the SSD algorithm: write the equations of the output O, which adds V, the pairs of
-    a row's chunk plus D X, and the read of S (l//C, G, n/G, P, N), the states at the end of the
-    chunk before. F (l//C + 1, C, n) is the logarithm of the decay since the start of the chunk,
-    summed anew for each row, E the decay; T is the decay to the chunk's end, L over a chunk."""
+    """Section 6, the SSD algorithm: write the equations of the output O, which adds V, a row's read
+    of its chunk plus D X (M: products Q K of pairs, W: M times the decay between), and the read of
+    S (l//C, G, n/G, P, N), states at a chunk's end (B: U times T). F (l//C + 1, C, n) is the log of
+    the decay E since the chunk's start, T the decay to the chunk's end, L that of a chunk."""
     f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
     g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
     l, n, P, N, G, C = f.mixer.sizes("l n P N G C")  # tokens, heads, width, states, groups, chunk
@@ -536,7 +536,7 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
     V = f.array("V", *X.shape)
     V[later, g, channel] = before[later, head] * X[later - 1, g, channel]
     at: tuple[Any, ...] = (g, channel)
-    values, earlier = X, V
+    values, earlier = X, V  # of the row; of the row before, times `before`
     c = f.index("c", 1, *many) if many else None
     inputs = () if c is None else (c,)
     if c is not None:
@@ -579,8 +579,9 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
 
 
 def down(f: Form, O: Array, head: Poly, channel: Poly, c: Index) -> Array:
-    """Define and return H (l, G, n/G*P), the sum of a head's outputs O (l, G, n/G, r, P) times
-    `down`. With a gate x W_Z, an output is multiplied by silu of the gate times up_Z first."""
+    """Define and return H (l, G, n/G*P), the sum over r of a head's outputs O (l, G, n/G, r, P)
+    times `down`; with W_Z, an output is first multiplied by silu of up_Z times the gate x W_Z.
+    `head`: number of the head, `channel`: of a channel in its group, `c`: the index of r."""
     m = f.mixer
     l, n, P, G = m.sizes("l n P G")  # tokens, heads, channels a head, groups of heads
     i, a, g, e, p = (f.indices[letter] for letter in "iagep")

@@ -276,9 +276,9 @@ class Seen:
 
 
 def seen_rows(f: Form, chosen: Chosen, i: Index, rows: Poly) -> Seen:
-    """The rows that row i attends to and the layout of their scores: all `rows` (`bidirectional`,
-    `cross`), the rows up to i, the last w of them (`window`; with `bidirectional` those less than w
-    away), or those of its chunk of w up to i (`chunked-window`)."""
+    """The rows that row i attends to and the layout of their scores: rows 1 to `rows`, l or e
+    (`bidirectional`, `cross`), the rows up to i, the last w of them (`window`; with `bidirectional`
+    those less than w away), or those of its chunk of w up to i (`chunked-window`)."""
     (l,) = f.mixer.sizes("l")
     # Seen(row, key, positions of row and key in the scores, extents of the scores, index of keys)
     if "chunked-window" in chosen:
@@ -357,7 +357,7 @@ def self_attention(chosen: Chosen) -> Mixer:
         references=() if chosen - OF_TORCH else (TORCH,),
         aliases=("mha",),
     )
-    cited = not chosen
+    cited = not chosen  # the paper's equations are those of the plain mixer
     l, d, n = m.sizes("l d n")  # tokens, channels, heads
     key, value = m.sizes("K V" if "wide" in chosen else "h h")
     x = m.input("x", l, d)

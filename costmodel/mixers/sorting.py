@@ -31,9 +31,9 @@ from costmodel.language.writing import argmax, exp, sort, sum_
 
 
 def sorted_blocks() -> Mixer:
-    """The mixer of Sinkhorn attention: a row attends to its block of B rows, and to a mixture (K_S,
-    V_S) of the complete blocks, whose weights S T rounds of normalising rows (P) and columns make,
-    from exponentials of a map of the blocks' sums X (not logarithms)."""
+    """The mixer of Sinkhorn attention: a row attends to its block of B rows and, apart, to a
+    mixture (K_S, V_S) of the complete blocks. Its weights S are exponentials of a map of the sums X
+    of the blocks' keys, with rows (P), then columns (S) divided by their sums, in T rounds."""
     m = Mixer(
         "sinkhorn",
         title="Sinkhorn attention",
@@ -49,11 +49,12 @@ def sorted_blocks() -> Mixer:
     with m.form("direct") as f:
         i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
         a, b = f.index("a", 1, d), f.index("b", 1, d)
+        # p, q, u: complete blocks; g: the short last one too; e, s, r, k: rows in one; o: rounds
         p, q, u = (f.index(name, 1, whole) for name in "pqu")
         e, s, o = f.index("e", 1, B), f.index("s", 1, B), f.index("o", 2, T + 1)
-        g, z = f.index("g", 1, whole + 1), f.index("z", whole * B + 1, l)
+        g, z = f.index("g", 1, whole + 1), f.index("z", whole * B + 1, l)  # z: rows of the last one
         r, k = (f.index(name, 1, min_(B, l - (g - 1) * B)) for name in "rk")
-        first, own = (p - 1) * B, (g - 1) * B
+        first, own = (p - 1) * B, (g - 1) * B  # rows before block p, before block g
 
         Q, K, V = (f.array(name, n, l, h) for name in "QKV")
         for rows, W in ((Q, W_Q), (K, W_K), (V, W_V)):
@@ -94,9 +95,10 @@ sinkhorn = sorted_blocks()
 
 
 def sorted_rows() -> Mixer:
-    """The mixer of Reformer's attention with one round of hashing: rows are sorted by the best of
-    2m directions (`at`, undone by `back`), and a row attends to its chunk of C sorted rows and the
-    chunk before. Z and A are (heads, chunk, row in the chunk, row attended to)."""
+    """The mixer of Reformer's attention with one round of hashing: rows are sorted by the bucket g,
+    the best of 2m directions (`at`, undone by `back`), and a row attends to its chunk of C sorted
+    rows and the chunk before. Z and A are (heads, chunk, row in it, row attended to: 1..C in the
+    chunk before, C + 1..2C in the own one); the first chunk, rows r, has none before."""
     mixer = Mixer(
         "reformer",
         title="Reformer",
@@ -118,7 +120,7 @@ def sorted_rows() -> Mixer:
         r, s1 = (f.index(name, 1, min_(C, l)) for name in ("r", "s1"))
         k1 = f.index("k1", C + 1, min_(2 * C, C + l))
         k = f.index("k", 1, min_(2 * C, l - (p - 2) * C))
-        own, later, before = (q - 1) * C, (p - 1) * C, (p - 2) * C
+        own, later, before = (q - 1) * C, (p - 1) * C, (p - 2) * C  # rows before q, p, p - 1
 
         Q, V, Q_S, K_S, V_S, O = (f.array(s, n, l, h) for s in ("Q", "V", "Q_S", "K_S", "V_S", "O"))
         D, P, g = f.array("D", n, l, m), f.array("P", n, l, 2 * m), f.array("g", n, l, below=2 * m)

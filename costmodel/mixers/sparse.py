@@ -32,10 +32,10 @@ CHILD = "Child et al. 2019, arXiv 1904.10509, section 4"
 
 
 def strided() -> Mixer:
-    """The mixer of attention to the last B rows and to every B-th row before them. Scores (l//B +
-    1, B, 2B + l//B) of a block and a place in it, by slot: slots 1..B are the block before, B +
-    1..2B the own block, and 2B + p the row at the own place of block p; rows of the first block
-    have their own block at 1..B."""
+    """The mixer of attention to the last B rows and to every B-th row before them. Scores are (l//B
+    + 1, B, 2B + l//B): block of a row, its place in the block, row attended to, where 1..B are the
+    block before, B + 1..2B the own block, and 2B + p the row of block p at the same place; rows of
+    the first block have their own block at 1..B."""
     m = Mixer(
         "strided-attention",
         title="Sparse Transformer, strided",
@@ -118,9 +118,9 @@ def windowed() -> Mixer:
 
 @cache
 def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
-    """For each of l rows, c rows that are drawn with a fixed seed. Those of a row behind the first
-    s lie behind the first s and outside its window (w//2 rows on each side); where there are fewer
-    than c such rows, the rest are drawn from all rows. Those of the first s rows are not read."""
+    """For each of l rows, the numbers (from 1) of c rows, drawn with a fixed seed. For a row behind
+    the first s they lie behind the first s and outside its window (w//2 rows on each side); where
+    fewer than c rows do, the rest are drawn from all. What the first s rows draw is not read."""
     chance, table = Random(0), []
     for i in range(1, l + 1):
         before, after = max(0, i - w // 2 - 1 - s), max(0, l - i - w // 2)
@@ -134,7 +134,8 @@ def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
 
 
 def drawing() -> Mixer:
-    """The mixer BigBird: rows attend to a window, c drawn rows P and the first s, which see all."""
+    """The mixer BigBird: the first s rows attend to all rows, the others to a window, to the first
+    s, and to the c rows drawn for each, whose numbers P (l, c) has."""
     m = Mixer(
         "bigbird",
         title="BigBird",

@@ -192,8 +192,8 @@ def diagonal(
     name: str, title: str, idea: str, source: str, *, own: bool, softmax: bool = False
 ) -> Mixer:
     """The mixer S4D (`own`: A for each channel, conjugate states) or DSS (one A for all), then gelu
-    and a gated linear unit; with `softmax` DSS_softmax. Forms: `recurrent`, and ways to
-    convolve."""
+    and a gated linear unit; with `softmax` DSS_softmax. Forms: `recurrent`; `direct` and `fft`,
+    which convolve."""
     m = Mixer(name, title=title, idea=idea, source=source, group="state-space")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -267,8 +267,8 @@ gss = gated_state_space()
 
 
 def hungry() -> Mixer:
-    """The mixer H3: W_out maps Q * S4D(V * Z), Z a short convolution of K; Q, K, V are maps of
-    x."""
+    """The mixer H3: W_out maps Q * S4D(V * Z), with Z a short convolution of K plus D_K K; Q, K and
+    V (X_Q, X_K, X_V) are maps of x."""
     m = Mixer(
         "h3",
         title="H3",
@@ -304,8 +304,8 @@ h3 = hungry()
 
 
 def augmented() -> Mixer:
-    """The mixer of SPADE's bottom layer: y is a map of two layers side by side, both normed: S4D
-    with a gated map (G), and attention in n heads to w rows (L)."""
+    """The mixer of SPADE's bottom layer: y is a map of two layers of x side by side, both normed:
+    S4D, gelu and a gated linear unit (Y_G), and attention in n heads to the last w rows (Y_L)."""
     m = Mixer(
         "spade",
         title="SPADE",
