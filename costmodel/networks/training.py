@@ -290,14 +290,15 @@ def in_layers(network: Assembly) -> frozenset[Use]:
 def share_again(network: Assembly, use: Use, recompute: str) -> Fraction:
     """The share (0 to 1) of a part's runs whose forward pass the backward pass runs a second time,
     as `recompute` says ("none", "layers", or names of blocks); of dropout, which no run names, the
-    share of the layers of its stack."""
-    if recompute == "none" or use not in in_layers(network):
+    share of the layers of its stack. 0 for a part that no gradient passes (`Use.fixed`)."""
+    if recompute == "none" or use.fixed == "all" or use not in in_layers(network):
         return Fraction()
     if recompute == "layers":
         return Fraction(1)
 
     def tally(runs: tuple[PartRun, ...]) -> Counter[tuple[bool, Exact]]:
-        layers = {(run.layer, run.again(recompute)) for run in runs if run.layer is not None}
+        inside = (run for run in runs if run.layer and run.layer[0] == use.section)
+        layers = {(run.layer, run.again(recompute)) for run in inside}
         mine = [run.again(recompute) for run in runs if run.use is use]
         found = [again for _, again in layers] if use.regularises else mine
         # `linear_in_layers` takes keys (what, number); the number 1 is not read
@@ -358,9 +359,9 @@ def kept_activations(graph: Graph, recompute: str = "none") -> Mapping[Use, Acti
 def _kept_entries(
     graph: Graph, runs: tuple[PartRun, ...], recompute: str
 ) -> dict[tuple[Use, Exact], int]:
-    """A dict: (part, number of entries) -> how many of these `runs` of the part keep so many
-    entries for gradients. Arrays inside a run count for its part, unless recomputed; an array
-    between parts counts once, for a part whose gradients read the array."""
+    """A dict: (part, number of entries) -> how often one of these `runs` of the part keeps so many
+    entries for gradients. Arrays inside a run count together for its part, unless the run is
+    recomputed; an array between parts counts once, for the part that keeps it (`keeper`)."""
     found: Counter[tuple[Use, Exact]] = Counter()
     for run in runs:
         if run.again(recompute):

@@ -147,6 +147,13 @@ def test_runs_without_gradients_have_no_backward_pass(
     assert net.count("training-step", "torch").at(l=7).by_class()["mul"] == multiplied
     trained = gradient_elements(graph_of(net, counting("strict"))).at(net.sizes)
     assert trained == net.parameters().at() - CYCLES["hidden_size"]
+    again, named, once = (
+        net.answers("training-step", recompute=which)
+        .of(counted)
+        .exact_total.at({**net.sizes, "l": 7})
+        for which in ("layers", "L,H", "none")
+    )
+    assert again == named > once
     adapted = network(networks.with_adapters(net.described, "layers.*.attn=3"))
     # five maps of 24 to 24 channels in each of four layers, however often a layer runs
     further = 4 * 5 * 3 * (24 + 24)

@@ -364,6 +364,25 @@ def test_recomputed_layers_by_hand() -> None:
     assert more - less == difference + 2 * L * l * d
 
 
+@pytest.mark.parametrize("section", ["encoder", "decoder"])
+def test_recomputed_layers_of_one_stack_repeat_the_dropout_of_this_stack(section: str) -> None:
+    net, dropped = networks.model("transformer-base"), part_costs.counting("dropout=mul")
+    (stack,) = (one for one in net.described.stacks if one.section == section)
+    at = {**net.sizes, "l": 5, "e": 3, "b": 1}
+    plain, again = (net.answers("backward", dropped, r).parts for r in ("none", *stack.names))
+    forward = net.answers("training", dropped).parts
+    found = {
+        (a.use.section, total(f, at)): total(b, at) - total(a, at)
+        for a, b, f in zip(plain, again, forward, strict=False)
+        if a.use.regularises
+    }
+    # one product an entry: after the embedding, and after 2 (encoder) or 3 sublayers of 6 layers
+    e, l = 3 * net.sizes["d"], 5 * net.sizes["d"]
+    inside = {("encoder", 12 * e): 12 * e, ("decoder", 18 * l): 18 * l}
+    expected = {key: number if key[0] == section else 0 for key, number in inside.items()}
+    assert found == {("encoder", e): 0, ("decoder", l): 0, **expected}
+
+
 def test_the_largest_live_set_by_hand() -> None:
     """A layer of ME without norm and FFN: l tokens, rows of d, scores of u.
 
