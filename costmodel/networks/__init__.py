@@ -68,8 +68,8 @@ def model(
             a name, or of a configuration that is read as choices (GPT-2's or BERT's).
 
     Raises:
-        ModelError: an unknown network or choice, a configuration that cannot be read, or a change
-            of a configuration that is read as blocks; UnknownMixer: an unknown mixer.
+        ModelError: an unknown network or choice, a configuration that cannot be read, a change of a
+            configuration read as blocks, `ignore` beside a name; UnknownMixer: an unknown mixer.
 
     >>> from costmodel import networks
     >>> net = networks.model({"model_type": "llama", "num_hidden_layers": 2})
@@ -247,15 +247,16 @@ def exchanged(
     mixer of two sequences, such as a cross-attention, gives way to another one of two alone.
 
     Args:
-        layers: numbers of layers, counted from 1; None: every layer with the mixer OLD.
-        number: the number of layers.
+        typed: the text "OLD=NEW", names of mixers, the new one with its options and sizes.
+        layers: the text "2,4,6" or "3-7", counted from 1; None: every layer with the mixer OLD.
+        number: the number of layers; None if it is open, which raises ModelError.
 
     Sizes of the new mixer that neither braces nor the network give are those of the mixer that
     layers lose, such as its heads, or else the catalogue's defaults.
 
     Raises:
-        ModelError: `layers` without `typed`, no number of layers, a text of another form, or a
-            layer that lacks the mixer OLD; UnknownMixer: no such mixer.
+        ModelError: `layers` without `typed`, a text of another form, or a layer that lacks the
+            mixer OLD; UnknownMixer: no such mixer.
     """
     if typed is None:
         if layers is not None:
@@ -341,7 +342,7 @@ def apart(
     options = {"--train": train, "--recompute": recompute, "--adapter": adapter}
     for option, typed in options.items():
         for pattern in listed(typed or ""):
-            first, _, rest = pattern.partition(".")
+            first, _, rest = pattern.partition("=")[0].partition(".")  # without an adapter's rank
             text = rest.partition(".")[0]
             if first == "layers" and text[:1].isdecimal():
                 ranges[text] = layer_numbers(option, text)
