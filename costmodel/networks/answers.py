@@ -170,8 +170,8 @@ class PartAnswers(Answers):
 
     def _beyond(self, sizes: Mapping[str, int]) -> str | None:
         """The reason, in words, why the part has too few weights (a table of rows, or a mixer's
-        parameters by position) for the last position that the stage reads at these sizes; None if
-        the weights suffice."""
+        parameters by position) for the last position that the stage reads at these sizes. None if
+        they suffice; of a mixer also in phases of training, or without one-token inference."""
         if self.use.rows is not None:
             return beyond_table(self.use, self.stage, sizes)
         token = self.stage not in ("training", *TRAINING_STEP)
@@ -273,7 +273,7 @@ class PartAnswers(Answers):
         passes the part in that phase.
 
         Raises:
-            Unsupported: the part has no length; the message is the reason.
+            Unsupported: the part has no length there, or its weights end before the last position.
         """
         found = 0
         if reason := self._beyond(case.sizes):
@@ -290,8 +290,8 @@ class PartAnswers(Answers):
 
     def _passes(self, path: Path) -> Iterator[tuple[Answers, Poly]]:
         """Yield (answers about the part in a phase, how often the path passes the part in this
-        phase). A step `Beside` stands for paths through parts that run in parallel: yields the
-        pairs of each."""
+        phase). The keys of `path` are (part, phase), or a `Beside`, paths through parts that run in
+        parallel: the pairs of each are yielded, as often as the `Beside` is passed."""
         for step, times in path.items():
             if isinstance(step, Beside):
                 for way in step.in_order:
@@ -487,8 +487,9 @@ class NetworkAnswers(Answers):
         return found
 
     def _chained(self, path: PathOf, sizes: Mapping[str, int] | None) -> CriticalPath:
-        """The critical path that `chained` keeps, `sizes` None for large ones; Unanswered for all
-        steps of decoding together, which have no common path."""
+        """The critical path that `chained` keeps, by `path`, which finds that of one mixer; `sizes`
+        is None for large ones. Unanswered for all steps of decoding together, which have no common
+        path, and, with the part's name, where a part has none (or Unsupported)."""
         if self.stage == "decode":
             raise Unanswered(OF_STEPS)
         by_use = {part.use: part for part in self.parts if part.made is None}
@@ -523,8 +524,9 @@ class NetworkAnswers(Answers):
     def _joined(self, question: Callable[[Answers], Any], join: Join[Any]) -> Any:
         """The network's answer: lengths are joined along each path, of which the longest counts;
         for other questions the terms (`Share`) of all parts are joined, for most by a sum.
-        Parameters mark tables of embeddings; traffic gains the network's input and output; weights
-        read by row are counted once."""
+        Parameters mark tables of embeddings; traffic gains the network's input and output; parts
+        that read rows of a table are left out of weights where another part reads it whole. The
+        peak is Unanswered but in a training step, and there Unsupported without numbers."""
         if question is peak_of and self.stage != "training-step":
             raise Unanswered(
                 "peak, the largest live set of a network, is derived for a training step alone: "

@@ -184,8 +184,9 @@ def own_sizes(c: Choices, mixer: Mixer) -> dict[str, int]:
 
 def _after_layers(c: Choices) -> Iterator[Use]:
     """Yield the parts after the layers, as far as chosen: transform with a norm, pooler,
-    classifier, head, probabilities and loss. A head over z classes (`classes`: its sizes, {} for a
-    head over the vocabulary) reads the first row (l = 1) of each tower, all as one row."""
+    classifier (hidden layers f, f/2, ... wide), head, probabilities and loss. A head over z classes
+    (`classes`: its sizes, {} for a head over the vocabulary) reads the first row (l = 1) of each
+    tower, all as one row."""
     one = {"l": ONE}
     d, f, z = (Poly.atom(letter) for letter in "dfz")
     if c.transform != "none":

@@ -98,8 +98,9 @@ class _Simulation:
 
     def __init__(self, graph: Graph, sizes: Mapping[str, int], recompute: str, layers: int) -> None:
         """List the runs of parts of a network of `layers` layers and the events of a step (forward
-        and backward passes of runs), and begin before the first event, with nothing live. Runs
-        without gradients have no backward event."""
+        and backward passes of runs), and begin before the first event, with nothing live. Parts
+        without gradients (not in `flows`) have no backward event; `fixed`: the sections of stacks
+        with a depth of their own; `unwanted`: part -> its arrays that get no gradients."""
         self.graph, self.sizes = graph, sizes
         self.batch = sizes.get("b", 1)
         self.runs = schedule(graph.network, layers)

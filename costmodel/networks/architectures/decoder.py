@@ -173,19 +173,19 @@ def mixture(
     offset: bool = False,
 ) -> Use:
     """Make the part mixture of experts, each expert `width` wide, by the usual fields of a
-    configuration; ModelError if a token is to go through more experts than there are.
+    configuration; ModelError if a token is to go through more experts than there are, if no field
+    says how many, or if a gated shared expert has width 0.
 
     Args:
         routing: how scores become weights of experts, a name in `experts.ROUTINGS`.
         clamped, biased: bounded gates, and biases, as in gpt-oss.
         squared: the activation of experts without a gate, which is squared; "": with a gate.
-        shared: an FFN for all tokens: none (""), "plain", or "gated" by a score of its own; none
-            where the configuration says 0. `copies`: how many experts wide it is if the
-            configuration does not say.
+        shared: an FFN for all tokens, a name in `experts.SHARED`, "" for none; none if 0 wide.
+            `copies`: how many experts wide it is if the configuration does not say.
         chosen: how many experts a token goes through if the configuration does not say.
-        activation: that of the gates, as this project names it; None: that of the usual field.
         correction: the bias added to scores that choose: none (""), a "buffer" or a "parameter";
             None: a buffer where `routing` takes sigmoids of all scores.
+        activation: that of the gates, as this project names it; None: that of the usual field.
         offset: the sum of the experts' outputs has a bias.
     """
     names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
@@ -290,13 +290,14 @@ def decoder(
     class with a head, scores of the vocabulary with their loss.
 
     Args:
-        norm: the norm after the layers, None if there is none.
-        sizes: sizes of the network beside d, L, u and l.
+        class_prefix: the beginning of the names of the model's classes, such as "Llama".
+        norm, sizes: the norm after the layers, or None; sizes of the network beside d, L, u and l.
         kind: "decoder", or "encoder", where each token sees all.
-        bare, head_classes: how the names of the class without a head and of those with a head end.
-        called: names of the class with a head in released files.
+        bare, head_classes: how the names of the class without a head and of those with a head end;
+            `called`: names of the class with a head in released files.
         ending_in: the end of the name of a further class -> its parts after the layers.
         ties: whether the class ties the head to the embedding if the configuration says so.
+        remark: a sentence for a reader: what a count leaves out.
         scaled: embedded tokens are multiplied by a constant.
         cap, scale, bias: of the head, as in `parts.head`.
         state: the element type in which the class keeps recurrent states; "": as the weights.

@@ -366,8 +366,8 @@ def _input(
     c: Configuration, layer: int, act: str, after: Sublayer, several: bool = False
 ) -> tuple[Sublayer, ...]:
     """The sublayer of a layer's own embedding, with the norm of the output and the sum of the
-    sublayer `after`; () if layers have none. All layers share the norm of embedded tokens.
-    `several`: whether there are several streams."""
+    sublayer `after`; () if layers have none. `layer`: its number, from 0; the others share the norm
+    of embedded tokens of layer 0. `several`: whether there are several streams."""
     if "hidden_size_per_layer_input" not in c.defaults:
         return ()
     u = c.size("vocab_size_per_layer_input")

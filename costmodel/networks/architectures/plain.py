@@ -406,13 +406,9 @@ class Plain:
     def _kinds(self, c: Configuration, number: int) -> list[str]:
         """The kind of attention or other mixer of each of `number` layers, as a list of names
         ("full_attention", ...): as the field `layer_types` lists them; else by the type's own rule
-        (`self.kinds`); else windows in all layers if the configuration has a window's width, full
-        attention in all if not.
-
-        Raises:
-            ModelError: a kind that the type lacks, or windows listed while windows are switched
-            off.
-        """
+        (`self.kinds`); else full attention in all layers, or windows in all if the class has no
+        `layer_types`, and the configuration gives their width and does not switch them off.
+        ModelError for a kind that the type lacks, or windows listed while they are switched off."""
         known = dict.fromkeys((FULL, *WINDOWS, *self.mixers))
         # of a class without windows too, these two change nothing
         c.fields_read.update(("sliding_window_pattern", "max_window_layers"))

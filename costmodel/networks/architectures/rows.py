@@ -277,9 +277,9 @@ def _last(of: str) -> Kinds:
 
 
 def _kimi(c: Configuration, k: int, number: int) -> str:
-    """Latent attention in layers that `full_attn_layers` of `linear_attn_config` lists from 1, KDA
-    in those that `kda_layers` lists; without the lists latent attention in each fourth layer but
-    the first. ModelError unless each layer stands in one of the two lists."""
+    """The kind of layer k, from 0: latent attention (FULL) in layers that `full_attn_layers` of
+    `linear_attn_config` lists (from 1), KDA (LINEAR) in those that `kda_layers` lists; without both
+    latent attention at k = 4, 8, ... ModelError unless the layer is in exactly one list."""
     given = c.nested("linear_attn_config")
     lists: dict[str, Any] = {name: given.get(name) for name in ("full_attn_layers", "kda_layers")}
     if all(listed is None for listed in lists.values()):
@@ -452,8 +452,8 @@ NEO: Any = [[["global", "local"], 12]]
 
 
 def _neo(c: Configuration, k: int, number: int) -> str:
-    """The kind of layer k as `attention_types` says, lists of names, each with how often it comes:
-    [[["global", "local"], 12]] for 24 layers in turn."""
+    """The kind of layer k (from 0) as `attention_types` says, lists of names, each with how often
+    it comes: [[["global", "local"], 12]] for 24 layers in turn, full attention and windows."""
     kinds = {"global": FULL, "local": NEAR}
     given = c.get("attention_types") or NEO
     try:

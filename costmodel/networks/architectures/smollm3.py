@@ -44,9 +44,10 @@ KINDS = ("full_attention", "sliding_attention")
 
 
 def read(c: Configuration) -> Description:
-    """Describe the network of a configuration of transformers' SmolLM3ForCausalLM or SmolLM3Model:
-    layers without rotary embedding (0 in the field `no_rope_layers`, or else one in
-    `no_rope_layer_interval`) may have a window."""
+    """Describe the network of a configuration of transformers' SmolLM3ForCausalLM or SmolLM3Model.
+    Layers with 0 in the list `no_rope_layers` (without it, each `no_rope_layer_interval`-th) have
+    no rotary embedding; windows, if `use_sliding_window`, stand in these or as `layer_types` lists
+    them. ModelError for a listed window if `use_sliding_window` or the width is missing."""
     c.with_defaults(DEFAULTS)
     turned, _ = rotary(c)
     number, every = c.size("num_hidden_layers"), c.size("no_rope_layer_interval")

@@ -55,8 +55,8 @@ def read(c: Configuration) -> Description:
     ends = _pooled(c) if named == "ViTModel" else classified(c)
     if named == MASKED:
         entry.append(unread("row of a masked patch, not read", Poly.atom("d")))
-        wide = c.size("num_channels") * c.size("encoder_stride") ** 2
-        made = {"l": Poly.of(patches), "f": Poly.of(wide)}
+        of_patch = c.size("num_channels") * c.size("encoder_stride") ** 2  # pixels
+        made = {"l": Poly.of(patches), "f": Poly.of(of_patch)}
         ends = (Use("pixels of each patch", parts.dense(), sizes=made, when=PASSES),)
     return Description(
         c.name,

@@ -61,13 +61,13 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) -> Iterator[Tensor]:
     """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states
     (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`, `cache_v`) of type
-    `dtype`, in cells for `context` tokens; Unanswered for a head's row that does not fill blocks.
-    """
+    `dtype`, in cells for `context` tokens; Unanswered for a row, of a head or latent, that does not
+    fill whole blocks of a quantised type."""
     name, layers = part.use.name, part.layers
     if part.role == "state":
         yield Tensor(name, "cache_s", layers, (sum(a.width for a in part.arrays), batch), "fp32")
         return
-    joined = sum(a.width * (a.most or 0) for a in part.arrays if a.convolved)  # entries
+    joined = sum(a.width * (a.most or 0) for a in part.arrays if a.convolved)  # entries of k-1 rows
     if joined:
         yield Tensor(name, "cache_r", layers, (joined, batch), "fp32")
     rows = [array for array in part.arrays if not array.convolved]

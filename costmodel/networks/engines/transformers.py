@@ -78,7 +78,7 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
     convolved = [array for array in part.arrays if array.convolved]
     if convolved:
         channels = sum(array.width for array in convolved)
-        taps = (convolved[0].most or 0) + (kind not in TIGHT)
+        taps = (convolved[0].most or 0) + (kind not in TIGHT)  # `most` is k-1
         yield Tensor(name, "conv_states", layers, (batch, channels, taps), dtype)
     rows = [array for array in part.arrays if not array.convolved]
     if len(rows) not in (0, len(ROWS)):

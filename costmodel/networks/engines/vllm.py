@@ -109,7 +109,8 @@ def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:
 
 def _states(held: Holding, typed: Dtypes) -> dict[Use, int]:
     """A dict: part that carries a state or a convolution -> the bytes that one layer holds for one
-    sequence: last rows of convolutions, in the type of activations, and recurrent states."""
+    sequence: the last k-1 rows (`most`) of convolutions, in the type of activations, and recurrent
+    states, one row each, in the type of states."""
     found: dict[Use, int] = {}
     for part in held.parts:
         each = element_bytes(typed.name_of("state" if part.role == "state" else "activations"))

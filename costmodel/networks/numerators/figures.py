@@ -114,7 +114,7 @@ class Figures:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Every part with parameters or with a product that joins tokens."""
+        """A `Part` for each part of the network but dropout, in order."""
         return tuple(self._parts())
 
     def _parts(self) -> Iterator[Part]:
