@@ -111,7 +111,7 @@ def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]
 
 def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
     """The real Fourier transform of the entries (position,) -> value, padded with zeros to
-    `points`, as (bin, part) -> value for bins 1 .. points/2 + 1 and parts 1 (real), 2 (imaginary).
+    `points`, as (bin, part) -> value for bins 1 .. points//2 + 1, parts 1 (real) and 2 (imaginary).
     TransformError for more entries than `points`."""
     if len(operands) > points:
         raise TransformError(

@@ -152,7 +152,7 @@ class Rows:
         found: list[tuple[int, ...]] = [(k,) for k, extent in enumerate(shape) if extent == length]
         pairs = enumerate(pairwise(shape))
         found += [(k, k + 1) for k, (one, two) in pairs if one * two == length]
-        if array.rows is not None and array.rows[1] == length:
+        if array.rows is not None and array.rows[1] == length:  # (axis of chunks, number of rows)
             found.append((array.rows[0], array.rows[0] + 1))
 
         def own(axes: tuple[int, ...]) -> int:

@@ -23,8 +23,9 @@ from costmodel.program.chosen_sizes import raised
 
 def most_live(done: Execution, phase: str) -> int:
     """The largest number of live entries at one step of a phase, without weights and their
-    gradients: every array counts from the step that writes it first to the last that reads it, a
-    result to the end (its largest row alone, if only its loop reads it, at most one row back)."""
+    gradients: an array counts from the step that writes it first to the last that reads it, an
+    input at all steps, a result to the end. Of an array, no result, that its own loop alone reads,
+    at most one row back, the largest row counts, else all entries."""
     results, steps = done.system.results(phase), _steps(done)
     end, live = len(steps) - 1, Counter[int]()
     entries: dict[Array, list[Entry]] = {}

@@ -26,8 +26,8 @@ def alike(system: System) -> frozenset[str]:
     """The sizes that count entries of equal depth: n, K and V of a delta rule, but neither l nor C.
     Such a size stands only in extents of axes and in ranges 1..N, N a product of such sizes, and
     the indices of an axis run over the whole axis: j and c over W[(j-1)*h + c] for j in 1..n and c
-    in 1..h. Empty for a system with a part that is not plain (`PLAIN`), or with reads beyond an
-    array."""
+    in 1..h. Empty for a system with reads beyond an array, or with a part that is not in `PLAIN`,
+    such as a gather, a scan or a selection."""
     if system.beyond or not all(map(_plain, system.equations)):
         return frozenset()
     parts = [(_ranges(e), _places(e)) for e in system.equations]
