@@ -6,7 +6,8 @@ arrays, a first row apart from the rest, recurrences of many kinds, a context re
 or by attention, gathers, and rows, channels or weights at a stride; ranges are causal, windowed,
 whole, ahead or around, or may be empty: strictly before the row, lagged behind it, before its
 window, or the part of its window on one side of a row or a distance. Some are unions of ranges,
-where a test asks for them.
+where a test asks for them; where a test asks for `coupled`, two or three recurrences read each
+other's rows.
 Values stay small: exponentials are taken of bounded numbers and divisors are positive.
 """
 
@@ -70,6 +71,46 @@ HELD = (*FULL, "sinks", "own", "ends")
 def examples(many: int) -> int:
     """How many random examples a test draws: a third of them in the suite, all with `--grid`."""
     return many if "COSTMODEL_GRID" in os.environ else many // 3
+
+
+@dataclass(frozen=True)
+class _Recurrence:
+    """Rows of which each follows from the row before, or from the row after (`down`), with an index
+    of l - 1 values for l rows and of l values for l + 1 rows (`shift` 1)."""
+
+    rows: Array
+    shift: int
+    down: bool
+    l: Poly
+
+    @property
+    def place(self) -> int:
+        """The row that the index i writes, less i."""
+        return 0 if self.down else self.shift
+
+    @property
+    def before(self) -> int:
+        """The row computed before, less i."""
+        return 1 if self.down else self.shift - 1
+
+    @property
+    def first(self) -> Poly:
+        """The row that is computed first."""
+        return self.l + self.shift if self.down else Poly.of(1)
+
+    @property
+    def bounds(self) -> tuple[Poly, Poly]:
+        """The least and the largest value of the index."""
+        less = 1 - self.shift
+        return (Poly.of(1), self.l - less) if self.down else (Poly.of(1 + less), self.l)
+
+    def has(self, first: Poly, last: Poly, offset: int) -> bool:
+        """Whether there are rows first + offset to last + offset, at every length."""
+        least, most = (
+            (first + offset - 1).constant(),
+            (self.l + self.shift - last - offset).constant(),
+        )
+        return least is not None and most is not None and least >= 0 and most >= 0
 
 
 @dataclass
@@ -746,6 +787,77 @@ class _Writer:
         else:
             self.unread.append(lambda: source[self.i, b] - table[positions[self.i], b])
 
+    def coupled(self) -> None:
+        """Two or three recurrences: in one loop, each reading the rows of the others, or each
+        reading the rows of earlier ones at offsets -1, 0 and 1; unary chains of unequal length
+        lie between, some in arrays of their own."""
+        together, down, shift = self.choose(True, False), self.choose(True, False), 0
+        loops: list[_Recurrence] = []
+        for _ in range(2 + self.number_up_to(1)):
+            down = down if together else self.choose(True, False)
+            # each can read the row before of the next one in the same loop
+            shift = self.choose(*range(shift if together else 0, 2))
+            rows = self.form.array(self.name("R"), self.l + shift, self.d)
+            loops.append(_Recurrence(rows, shift, down, self.l))
+        order = [(step, k) for k in range(len(loops)) for step in (self.begun, self.continued)]
+        if together:  # the first rows of all come before the other rows of any
+            order.sort(key=lambda one: one[0] == self.continued)
+        for step, k in order:
+            step(loops, k, together)
+
+    def chain(self, value: Node) -> Node:
+        """A value after zero to three functions."""
+        for _ in range(self.number_up_to(3)):
+            value = function(self.choose("tanh", "sigmoid", "exp"), function("tanh", value))
+        return value
+
+    def begun(self, loops: Sequence[_Recurrence], k: int, together: bool) -> None:
+        """The first row of recurrence k: a row of weights, of the input, or of an earlier
+        recurrence, by itself or as a linear map."""
+        own = loops[k]
+        source = self.choose(None, self.row(), *(one.rows for one in loops[:k]))
+        row = next((one.first for one in loops if one.rows is source), Poly.of(1))
+        if source is None:
+            value: Node = self.parameter(self.d)[self.b]
+        elif self.choose(True, False):
+            weights = self.parameter(self.d, self.d)
+            value = sum_(source[row, self.a] * weights[self.a, self.b], over=self.a)
+        else:
+            value = source[row, self.b]
+        own.rows[own.first, self.b] = self.chain(value)
+
+    def continued(self, loops: Sequence[_Recurrence], k: int, together: bool) -> None:
+        """The rows of recurrence k after its first, and what reads them."""
+        own, b = loops[k], self.b
+        first, last = own.bounds
+        i = self.index(f"i_{own.rows.name}", first, last)
+        value = self.chain(self.read_at(own, i, own.before))
+        for m, other in enumerate(loops[: None if together else k]):
+            # a later recurrence of the loop is known up to the row before
+            known = (other.before, other.place) if m < k else (other.before,)
+            there = [o for o in (known if together else (-1, 0, 1)) if other.has(first, last, o)]
+            if m != k and there and (abs(m - k) == 1 or self.choose(True, False)):
+                read = self.chain(self.read_at(other, i, self.choose(*there)))
+                value = value + read if self.choose(True, False) else value * read
+        if self.choose(True, False):
+            value = function("tanh", value + self.row()[i, b])
+        own.rows[i + own.place, b] = value
+        place = own.place if not together and self.choose(True, False) else 0
+        if self.choose(True, False):
+            self.unread.append(lambda: self.chain(own.rows[self.i + place, self.b]))
+            return
+        rows = self.form.array(self.name("C"), self.l, self.d)
+        rows[self.i, b] = self.chain(own.rows[self.i + place, b])
+        self.rows.append(rows)
+        self.unread.append(lambda: rows[self.i, self.b])
+
+    def read_at(self, of: _Recurrence, i: Index, offset: int) -> Node:
+        """The row i + offset of a recurrence: an entry, or a linear map."""
+        if self.choose(True, True, False):
+            return of.rows[i + offset, self.b]
+        weights = self.parameter(self.d, self.d)
+        return sum_(of.rows[i + offset, self.a] * weights[self.a, self.b], over=self.a)
+
 
 class RandomMixer(Mixer):
     """A mixer that prints its equations, for the report of a failing example."""
@@ -827,6 +939,22 @@ def _written(
 def loops_in_pieces(draw: st.DrawFn) -> Mixer:
     """A random mixer of one or two loops, each over rows or over channels, of one or two arrays."""
     return _written(draw, PAST, False, steps=(_Writer.pieces, _Writer.pieces))
+
+
+@st.composite
+def coupled(draw: st.DrawFn) -> Mixer:
+    """A random mixer of coupled recurrences; rows that follow one another may read them."""
+    mixer = RandomMixer("coupled")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    with mixer.form("direct") as form:
+        writer = _Writer(draw, mixer, form, PAST, grown=False, rows=[x])
+        writer.coupled()
+        if writer.choose(True, True, False):
+            writer.end_in_a_loop(y)
+        else:
+            y[writer.i, writer.b] = writer.value()
+    return mixer
 
 
 @st.composite

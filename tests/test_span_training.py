@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
 from costmodel import Mixer, function
@@ -18,7 +18,7 @@ from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.question import Answers, Case, Searched
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
-from tests import chunk_systems
+from tests import chunk_systems, systems
 from tests.small import complete
 from tests.systems import examples
 
@@ -146,6 +146,33 @@ def test_span_of_random_chunks_equals_execution() -> None:
     ask()
     known, unknown = (answered["training-step", is_derived] for is_derived in (True, False))
     assert known >= (known + unknown) / 3 > 0
+
+
+def test_coupled_recurrences_equal_execution() -> None:
+    """Operations and depths, derived or searched, in three phases."""
+    asked: Counter[str] = Counter()
+
+    @given(mixer=systems.coupled(), length=st.integers(1, 6), width=st.integers(1, 3))
+    @settings(max_examples=examples(12))
+    def ask(mixer: Mixer, length: int, width: int) -> None:
+        sizes = {"l": length, "d": width, "n": 1, "h": width, "w": 1}
+        for phase in ("training", *PHASES):
+            try:
+                system = system_of(mixer, "direct", (), phase)
+                derived = cm.count(mixer, phase).at(**sizes).total
+            except Unsupported:
+                continue
+            asked[phase] += 1
+            done = run(system, sizes, ready=system.forward.equations if phase == "backward" else ())
+            answers = Answers(mixer, "direct", phase, convention("strict"))
+            about = Case(answers, sizes, symbolic=False)
+            counted = sum(done.counts().values()) + sum(done.once().values())
+            assert derived == counted, (phase, sizes)
+            assert about.figure(FIGURES["span"]) == done.span(), (phase, sizes)
+            assert about.figure(FIGURES["sequential"]) == done.steps(), (phase, sizes)
+
+    ask()
+    assert min(asked[phase] for phase in ("training", *PHASES)) > 0
 
 
 def interleaved() -> Mixer:
