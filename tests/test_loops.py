@@ -808,3 +808,18 @@ def test_a_loop_reads_rows_that_are_numbered_by_chunk(rewrite: str) -> None:
     for sizes in SIZES:
         made.at(sizes)
     assert made.apart == [] and {"counts", "path length"} <= {*made.compared}
+
+
+def test_rows_of_later_chunks_are_held() -> None:
+    """After t tokens, rows t//2 + 1..t: of 5 tokens rows 3, 4, 5, which rows 6..10 read."""
+    made = Mixer("stretched")
+    l, d = made.sizes("l d")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    with made.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        y[i, b] = x[i, b] * x[(i - 1) // 2 + 1, b]
+    compared = OracleComparison(made)
+    for length in range(1, 7):
+        compared.at({"l": length, "d": 2})
+        assert cm.state(made).at(t=length, d=2, l=length) == (length - length // 2) * 2
+    assert compared.apart == compared.refused == []

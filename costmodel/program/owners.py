@@ -52,6 +52,7 @@ from costmodel.symbolic.constraints import (
     bounds,
     implied,
     infeasible,
+    nonnegative,
     outside,
     variables_of,
 )
@@ -362,14 +363,23 @@ class Owners:
 
         def ends(index: Index, constraint: Poly) -> bool:
             """Whether a constraint on an index is a bound that the length gives: with the length,
-            and either l - token, or an upper bound without other indices."""
+            and either an upper bound without other indices, or one that falls as a token rises:
+            l - i for the token i, l/2 - q for the token 2*q + e. Of an index that is in no token, a
+            bound that the others imply, as the number of the last chunk of l rows."""
             others = {i.atom for i in equation.indices} - {index.atom}
-            if index.atom not in of_token or not self.tokens.length <= constraint.letters:
+            if not self.tokens.length <= constraint.letters:
                 return False
-            if any(variables_of([constraint + term]) == set() for term in terms):
-                return True
-            alone = constraint.letters.isdisjoint(others)
-            return alone and constraint.coefficient(index.atom) == Poly.of(-1)
+            if index.atom not in of_token:
+                return implied(equation.domain - {constraint}, constraint)
+            fall = -constraint.coefficient(index.atom)
+            if constraint.letters.isdisjoint(others):
+                return fall == Poly.of(1)
+            named = variables_of([constraint])
+            return nonnegative(fall) and any(
+                nonnegative((rise := term.coefficient(index.atom)) - 1)
+                and named.isdisjoint(variables_of([constraint * rise + term * fall]))
+                for term in terms
+            )
 
         return frozenset(
             constraint
@@ -415,14 +425,23 @@ class Owners:
         inside |= {length - term.token for term in terms if not term.where}
         always = not all(term.where for term in terms)
         cases = [frozenset()] if always else [x.where | {length - x.token} for x in terms]
-        for index in equation.indices:
-            for bound in index.constraints if index.atom in of_token else ():
-                dropped = bound not in known
-                others = known | inside if dropped else equation.domain - {bound}
-                if self.tokens.length <= bound.letters and not all(
-                    implied(others | case, bound) for case in cases
-                ):
-                    yield index.name, bounded_by(index, bound)
+        left = [
+            (index, bound)
+            for index in equation.indices
+            for bound in index.constraints
+            if index.atom in of_token and self.tokens.length <= bound.letters
+        ]
+
+        def implied_otherwise(bound: Poly) -> bool:
+            dropped = bound not in known
+            others = known | inside if dropped else equation.domain - {bound}
+            return all(implied(others | case, bound) for case in cases)
+
+        # a bound that is implied may imply others: of a chunk those of the chunk that it is in
+        while found := [one for one in left if implied_otherwise(one[1])]:
+            inside |= {bound for _, bound in found}
+            left = [one for one in left if one not in found]
+        yield from ((index.name, bounded_by(index, bound)) for index, bound in left)
         for read in reads(equation):
             # the indices of the entry's token, and those whose ranges depend on these indices
             seen = self.tokens.indices_of(read.ref)

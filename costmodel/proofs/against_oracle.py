@@ -15,7 +15,8 @@ from functools import partial
 
 from costmodel.errors import OracleError, Unanswered, Unsupported
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.nodes import Array
+from costmodel.language.nodes import Array, Flat, Gather, refs
+from costmodel.language.positions import chunk_of
 from costmodel.oracle.execute import Execution, execute
 from costmodel.oracle.quantities import QUANTITIES, Quantity
 from costmodel.program.conventions import computes_masked, convention, of_sequences
@@ -27,6 +28,7 @@ from costmodel.questions.question import Answers, Tally
 from costmodel.questions.registry import QUESTIONS
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.constraints import variables_of
+from costmodel.symbolic.polynomial import Poly
 
 TOLERANCE = 1e-9
 """Sums of a few dozen numbers near 1 in two orders differ by a few 1e-15 in float64; quotients and
@@ -171,15 +173,16 @@ class OracleComparison:
     def longer(self, sizes: Sizes) -> Execution:
         """An execution of a longer sequence, whose end cuts off nothing that tokens 1..l do.
 
-        The length is l + 2 w + 2 + c: w is the largest size but l in lower bounds of indices and in
-        bounds that hold an index (a window), c the largest constant in a bound. If an array's
-        latest token is then before the end, as with chunks, a second execution is longer by the
-        tokens between.
+        The length is C*l + 2 w + 2 + c: C is the number of tokens i that read one row (i - 1)//C,
+        else 1, w the largest size but l in lower bounds of indices and in bounds that hold an index
+        (a window), c the largest constant in a bound. If an array's latest token is then before the
+        end, as with chunks, a second execution is longer by the tokens between.
         """
         indices = [p for i in self.mixer.forms[self.form].indices.values() for p in i.pieces]
         bounds = [b for i in indices for b in i.ends if b in i.lower or variables_of([b])]
         windows = {name for b in bounds for name in b.letters - variables_of([b]) - {"l"}}
-        length = sizes["l"] + 2 * max((sizes[name] for name in windows), default=0) + 2
+        each = max((chunk.at(sizes) for chunk in self._rows_in_chunks()), default=1)
+        length = sizes["l"] * each + 2 * max((sizes[name] for name in windows), default=0) + 2
         length += max((abs(int(b.terms.get((), 0))) for i in indices for b in i.ends), default=0)
         run = self._run(sizes, length)
         latest: dict[Array, int] = {}
@@ -188,6 +191,18 @@ class OracleComparison:
                 latest[array] = max(scalar.token, latest.get(array, 0))
         late = length - min(latest.values(), default=length)  # tokens that an array ends early
         return self._run(sizes, length + late) if late > 0 else run
+
+    def _rows_in_chunks(self) -> Iterator[Poly]:
+        """Yield C for each reference to a row (i - 1)//C of the sequence, or to rows up to it."""
+        length = self.mixer.role("input").shape[0]
+        for equation in self.mixer.forms[self.form].equations:
+            for ref, over in refs(equation.value):
+                for place, extent in zip(ref.positions, ref.array.shape, strict=True):
+                    if isinstance(place, Flat | Gather) or extent != length:
+                        continue
+                    ends = (end for i in over if i.atom in place.letters for end in i.ends)
+                    found = (chunk_of(atom) for end in (place, *ends) for atom in end.atoms)
+                    yield from (chunk for _, chunk in filter(None, found))
 
     def _past_the_end(self, at: Sizes) -> str:
         """The reason why position t is beyond the weights that have a row per position; "" if t is
