@@ -10,7 +10,7 @@ import pytest
 
 import costmodel as cm
 from costmodel import EquationError, Mixer, function, min_, sum_
-from costmodel.errors import Unsupported
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
 from costmodel.oracle.execute import execute, random_arrays
@@ -808,6 +808,73 @@ def test_a_loop_reads_rows_that_are_numbered_by_chunk(rewrite: str) -> None:
     for sizes in SIZES:
         made.at(sizes)
     assert made.apart == [] and {"counts", "path length"} <= {*made.compared}
+
+
+def beside_a_chunk(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Row i reads the row of its chunk's number, i = 3 and 4 row 2."""
+    l, d = x.shape
+    i, b = f.index("i", 2, l), f.index("b", 1, d)
+    y[1, b] = x[1, b]
+    y[i, b] = function("tanh", y[i - 1, b]) + x[(i - 1) // 2 + 1, b]
+
+
+def cells_beside_a_chunk(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """A loop of two arrays; one reads the row of its chunk's number, and its own row."""
+    l, d = x.shape
+    i, b, k = f.index("i", 2, l), f.index("b", 1, d), f.index("k", 1, l)
+    s = f.array("s", l, d)
+    s[1, b] = x[1, b] * x[1, b]
+    s[i, b] = y[i - 1, b] + x[i, b] * x[(i - 1) // 3 + 1, b]
+    y[k, b] = function("tanh", s[k, b])
+
+
+def beside_a_sum_of_chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Row i adds up the rows below the number of its chunk."""
+    l, d = x.shape
+    i, b = f.index("i", 2, l), f.index("b", 1, d)
+    g = f.index("g", 1, (i - 1) // 2)
+    y[1, b] = x[1, b]
+    y[i, b] = function("tanh", y[i - 1, b]) + sum_(x[g, b], over=g) * x[i, b]
+
+
+def across_a_chunk(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """A loop over channels, each row of which reads the row of its chunk's number."""
+    l, d = x.shape
+    i, b = f.index("i", 1, l), f.index("b", 2, d)
+    y[i, 1] = x[i, 1]
+    y[i, b] = y[i, b - 1] + x[(i - 1) // 2 + 1, b]
+
+
+@pytest.mark.parametrize(
+    ("write", "added"),
+    [
+        (beside_a_chunk, lambda l, d: (l - 1) * d),
+        (cells_beside_a_chunk, lambda l, d: (l - 1) * d),
+        # (i - 1)//2 - 1 additions of the sum, and one to the row before, where the sum has terms
+        (beside_a_sum_of_chunks, lambda l, d: sum((i - 1) // 2 for i in range(2, l + 1)) * d),
+        (across_a_chunk, lambda l, d: l * (d - 1)),
+    ],
+)
+def test_a_loop_reads_rows_by_the_number_of_their_chunk(
+    write: Write, added: Callable[[int, int], int]
+) -> None:
+    made = OracleComparison(mixer(write)), GradientComparison(mixer(write), "recurrent")
+    for sizes in ({"l": l, "d": d} for l, d in ((1, 2), (2, 1), (3, 3), (6, 2))):
+        assert cm.count(mixer(write)).at(**sizes).add == added(sizes["l"], sizes["d"])
+        for comparison in made:
+            comparison.at(sizes)
+    assert [comparison.apart for comparison in made] == [[], []]
+    assert {"counts", "values"} <= {*made[0].compared}
+
+
+def test_what_a_loop_beside_a_chunk_takes_by_hand() -> None:
+    """tanh and one addition a row, one after another; the rows of later chunks are held. The latest
+    row that y[i] depends on is no row i where y[i] reads no row i itself."""
+    assert cm.span(mixer(beside_a_chunk)).at(l=7, d=2) == 2 * 6
+    assert cm.state(mixer(cells_beside_a_chunk)).at(t=7, d=2) == (1 + 7 - 7 // 3) * 2
+    said = "the last token that y depends on rises once per chunk of rows, not with the row: let y "
+    with pytest.raises(Unanswered, match=said):
+        cm.state(mixer(beside_a_chunk))
 
 
 def test_rows_of_later_chunks_are_held() -> None:

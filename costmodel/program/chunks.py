@@ -290,9 +290,13 @@ def _over_whole_chunks(
     return all(implied(own, c) for c in projected(around, sorted({*ranges} - named, reverse=True)))
 
 
-def with_chunks(equation: Equation) -> Equation:
+def with_chunks(equation: Equation, row: Position | None = None) -> Equation:
     """The equation; if a row index i occurs in a chunk number, y[i] = S[(i - 1)//C + 1], with i
-    replaced by two indices: y[(q - 1)*C + e] = S[q]. A chunk number is then affine.
+    replaced by two indices: y[(q - 1)*C + e] = S[q]. A chunk number is then affine. The row of a
+    loop, y[i] = y[i - 1] + S[(i - 1)//C + 1], stays one index: i in (q - 1)*C + 1..q*C of chunk q.
+
+    Args:
+        row: the row that an equation of a loop defines; None for other equations.
 
     Raises:
         EquationError: (i - 1)//C occurs for a reduction index i.
@@ -307,8 +311,29 @@ def with_chunks(equation: Equation) -> Equation:
                 f"{equation.part_of} reads the chunk number of {atom_name(name)}, which is no "
                 "index of the left side: write rows as (q - 1)*C + e, chunk q and place e"
             )
-        return with_chunks(_with_chunk_index(equation, index, chunk))
+        split = _beside_chunk_index if row == index.as_poly() else _with_chunk_index
+        return with_chunks(split(equation, index, chunk), row)
     return equation
+
+
+def _beside_chunk_index(equation: Equation, index: Index, chunk: Poly) -> Equation:
+    """The equation with a free index q for the chunk number of a free index i, in chunks of `chunk`
+    rows: (i - 1)//C is q - 1, and i runs over the rows (q - 1)*C + 1..q*C of its range."""
+    last = min(index.upper, key=lambda end: len(end.variables))
+    first = tuple((low - 1) // chunk + 1 for low in index.lower if not low.variables)
+    chunks = Index(f"{index.name}_chunk", first or (Poly.of(1),), ((last - 1) // chunk + 1,))
+    q = chunks.as_poly()
+    lower, upper = (*index.lower, (q - 1) * chunk + 1), (*index.upper, q * chunk)
+    rounded = (index.as_poly() - 1) // chunk
+    (atom,) = (atom for atom in rounded.atoms if isinstance(atom, Fn))
+    values: dict[str, Poly] = {atom: q - 1 + Poly.atom(atom) - rounded}
+    others = [substitute(i, values) for i in equation.indices if i is not index]
+    return replace(
+        equation,
+        positions=tuple(substitute(position, values) for position in equation.positions),
+        value=substitute(equation.value, values),
+        indices=tuple(outer_first([chunks, replace(index, lower=lower, upper=upper), *others])),
+    )
 
 
 def at_each_remainder(equation: Equation) -> list[Equation]:

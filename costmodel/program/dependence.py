@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Gather, Ref, position_value, refs
+from costmodel.language.nodes import Array, Flat, Gather, Ref, position_value, refs
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.wellformed import defined, every_choice, region, whole
 from costmodel.symbolic.constraints import (
@@ -400,6 +400,12 @@ def _on_axes(equation: Equation, term: Term) -> Term:
                 values[name] = (Poly.atom(axis_atom(axis)) - rest) / slope
                 break
         else:
+            flat = [p.outer for p in equation.positions if isinstance(p, Flat)]
+            if name in variables_of([*flat, *(low for i in equation.indices for low in i.lower)]):
+                raise Unsupported(
+                    f"the last token that {equation.name} depends on rises once per chunk of rows, "
+                    f"not with the row: let {equation.part_of} read its own row of an input too"
+                )
             raise Unsupported(
                 f"the last token that {equation.name} depends on needs index {atom_name(name)}, "
                 f"but {atom_name(name)} has no axis of {equation.array.name} to itself: give "

@@ -58,7 +58,7 @@ from costmodel.program.conventions import (
 )
 from costmodel.program.dependence import holes
 from costmodel.program.online import in_blocks_of_keys
-from costmodel.program.recurrences import Block, blocks, loops
+from costmodel.program.recurrences import Block, blocks, loops, row_axes
 from costmodel.symbolic.constraints import Constraints, implied, nonnegative
 from costmodel.symbolic.polynomial import Poly, call, is_index
 
@@ -80,10 +80,16 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
             raise ValueError(f"unknown rewrite '{name}': expected one of {LISTED}")
     _scale_name(rewrites)
     given = _by_each_head(form) if "repeated-rows" in rewrites else form.equations
+    axes = row_axes(System(form.mixer, form.name, tuple(given)))
     written = (
         part
         for equation in given
-        for part in _written_out(equation, equation.place, _rewrites_read(equation) & {*rewrites})
+        for part in _written_out(
+            equation,
+            equation.place,
+            _rewrites_read(equation) & {*rewrites},
+            axes.get(equation.array),
+        )
     )
     masked = next((name for name in rewrites if computes_masked([name])), "")
     keys = max((rows_of_block(name, ONLINE) for name in rewrites), default=0)
@@ -148,11 +154,13 @@ def _rewrites_read(equation: Equation) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
-def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Sequence[Equation]:
+def _written_out(
+    equation: Equation, place: str, rewrites: frozenset[str], axis: int | None
+) -> Sequence[Equation]:
     """The equations that an equation stands for: its composite (an operation of several steps, such
     as softmax) expanded, its scores scaled, its chunk numbers of rows replaced by indices.
     `rewrites`: those in `_rewrites_read`; `place`: the equation's file and line, so that the cache
-    keeps equal equations at different lines apart.
+    keeps equal equations at different lines apart; `axis`: the row axis of an equation of a loop.
 
     Raises:
         EquationError: a composite inside an expression that must be a whole right-hand side, or the
@@ -176,7 +184,8 @@ def _written_out(equation: Equation, place: str, rewrites: frozenset[str]) -> Se
         parts = [one for part in parts for one in _with_scaled_sides(part, each=each)]
     scaled = partial(_with_scale, _SCALES[name])
     made = (replace(part, value=rewrite(part.value, scaled)) for part in parts)
-    return [with_chunks(_by_algorithm(part, rewrites)) for part in made]
+    row = None if axis is None else equation.positions[axis]
+    return [with_chunks(_by_algorithm(part, rewrites), row) for part in made]
 
 
 def _by_each_head(form: Form) -> Sequence[Equation]:

@@ -10,6 +10,7 @@ read: 1 for `S[i-1]`, 0 for the same row.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -185,6 +186,15 @@ def recurrent(system: System) -> frozenset[Array]:
     """The arrays of loops, such as S in S[i] = S[i-1] + x[i]: in one-token
     inference, their kept entries are a state, and those of other arrays a cache."""
     return frozenset(equation.array for loop in loops(system) for equation in loop)
+
+
+def row_axes(system: System) -> Mapping[Array, int]:
+    """Array -> its axis of rows, for the arrays of each loop that has an order of rows."""
+    found: dict[Array, int] = {}
+    for arrays in _components(system):
+        with suppress(Unsupported):
+            found |= _block(system, arrays).axes
+    return found
 
 
 def _block(system: System, arrays: Sequence[Array]) -> Block:
