@@ -249,8 +249,9 @@ class Ladder(Record, frozen=True):
 
     @property
     def findings(self) -> list[str]:
-        """Sentences on all that no cause explains: operations, the figures of other projects'
-        counters, bytes; and on operations without a counting rule. [] if all is explained."""
+        """Sentences on all that no cause explains: operations gap by gap (of the gap 2-3 with the
+        rewrites that would explain them, if known), operations without a counting rule, figures of
+        other projects' counters, bytes. [] if all is explained."""
         found = [
             "; ".join([f"unexplained: {signed_words(rest)}", *self._remedies(gap)])
             for gap, rest in self.unexplained.items()

@@ -167,7 +167,7 @@ def step_of(
     if operation == UNSEEN_VIEW or (not moved and not sum(ops.values())):
         return None
     named = f"{calls:,} x {name}"
-    if operation in COPIED_FIRST:
+    if operation in COPIED_FIRST:  # out of place alone
         moved, calls = moved + 2 * op["bytes_written"], 2 * calls
     operation = operation.removesuffix("_")  # in place as out of place
     if fitted := _of_fitted_products(named, operation, op, calls, dtype, on):

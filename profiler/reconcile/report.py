@@ -147,8 +147,9 @@ OF_GRAPH = Note((
 def summary(found: Sequence[Ladder], lost: Sequence[Measurement] = ()) -> Iterator[Table]:
     """Yield a table for each (phase, element type, device), with a line for each ladder in `found`:
     derived and dispatched operations, time, memory, energy, verdict; and one for each record in
-    `lost`, which keeps a failure: its reason. Sizes that all lines share stand in the title.
-    Columns of sizes, bounds or graph replay that no line fills are left out."""
+    `lost`, which keeps a failure: its reason. Sizes that all lines share stand in the title. Left
+    out are the column of sizes if no others are left, those of bounds and prediction if no board
+    was named, and that of graph replay if no call was replayed."""
     groups: dict[tuple[str, str, str], list[Ladder | Measurement]] = {}
     every: list[Ladder | Measurement] = [*found, *lost]
     for each in every:
@@ -383,8 +384,8 @@ def signed(number: int) -> str:
 
 def _peers(ladder: Ladder, title: str) -> Table:
     """Make the table with a section for each peer (another project's operation counter): the
-    operations of the executed equations (rung 2), the causes for which the peer counts others, the
-    figure predicted from both, the figure that the peer printed, and printed less predicted."""
+    operations of the executed equations (rung 2), the causes with what each adds to them, the sum,
+    which is predicted of the peer, the figure that it printed, and printed less predicted."""
     rows: list[Row | Section] = []
     for peer in ladder.peers:
         rows.append(Section((peer.name,)))
@@ -453,9 +454,10 @@ def _memory(ladder: Ladder, title: str) -> Table:
 
 def _listed(found: HeldMemory) -> Iterator[Row]:
     """Yield the rows of held bytes, (operation, shape, dtype, array, cause, bytes): the bytes by
-    the equations, those of each listed tensor (`2 x`: two alike), the sums of the list, the
-    unexplained rest, and the measured bytes. Rows that are no tensors have words and bytes alone;
-    without a list (None), the rows on the list are left out."""
+    the equations, those of each listed tensor (`2 x`: two alike), the sums of the list, the bytes
+    that the call released, as a negative number, the unexplained rest, the listed run's peak less
+    the measured one if they differ, and the measured bytes. Rows that are no tensors have words and
+    bytes alone; without a list (None), the rows on the list are left out."""
 
     def step(words: str, number: int | None, *, sign: bool = False) -> Row:
         missing = Missing(found.reason)

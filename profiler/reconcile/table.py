@@ -230,8 +230,9 @@ def least(records: Sequence[Measurement], name: str) -> Measurement | None:
 
 def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
     """Make a `MeasuredRow` for each record, in order, with the derived costs at the record's sizes
-    and, for ratios, the records of self-attention (`BASELINE`) in the same setting at equal sizes
-    (`against`). Derived ratios are to the fastest of these (`base`), else the first."""
+    and, for ratios, the records of self-attention (`BASELINE`) of the same machine, device, type,
+    phase, options and round at equal sizes (`against`). Derived ratios are to the fastest of these
+    (`base`), else the first."""
     machines = _machines(records)
     baselines: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records:

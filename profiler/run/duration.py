@@ -11,9 +11,9 @@ from profiler.run.request import Request
 
 
 def longest_s(request: Request, limits: LatencyLimits) -> float:
-    """The most seconds that the latencies (hot, cold if `limits.cold`, and on a GPU as a graph) and
-    the energy of one request take, if no warm-up restarts. Building, counting, compiling and
-    hardware counters take additional time. `limits`: of each latency."""
+    """The most seconds that the latencies of one request (hot, cold if `limits.cold`, on a GPU as a
+    graph) take, if no warm-up restarts, and the expected seconds of its energy, on a GPU alone.
+    Building, counting, compiling and hardware counters take additional time."""
     on_gpu = request.device.startswith("cuda")
     kinds = len(LATENCIES) - (not on_gpu) - (not limits.cold)  # no graph on a CPU
     kinds *= 1 if on_gpu else 2  # a disturbed call is timed again, with one thread

@@ -196,7 +196,7 @@ def _prepare_and_take(
     """Prepare the request's call, and return the record that `take` makes of it after a first call
     (`warm_up`), with the state of the device before the call was prepared; `note` receives the name
     of each step. Raises MeasureError: the implementation cannot mix one new token though the
-    request is for one, or preparing, the first call or measuring fails."""
+    request is for one, preparing or the first call fails, or `take` raises a RuntimeError."""
     note("building")
     require_token(request)
     with on_device(request.device):

@@ -65,7 +65,8 @@ class Cluster:
 
 @contextmanager
 def connected(address: str, device: str | None) -> Iterator[Cluster]:
-    """A context with a connected cluster; without `device`, its GPUs are measured if it has any.
+    """A context with a connected cluster; without `device`, its GPUs are measured, or if it has
+    none its CPUs.
 
     Args:
         address: `local` starts a cluster on this machine; else HOST:PORT, ray://HOST:PORT or auto.

@@ -186,7 +186,7 @@ class Team:
     def outcomes(self, blocks: Sequence[Block], note: Note) -> Outcomes:
         """Start the workers and yield the points' outcomes as they occur; a worker's next point
         waits for the caller. Closing the generator ends all workers at once. Raises MeasureError:
-        no worker can measure any more."""
+        no worker can measure any more; and any other error of a worker's thread, as `accept`'s."""
         deal = Deal(blocks, list(self.starts), self.home)
         threads = [
             threading.Thread(target=self._work, args=(name, deal, note), daemon=True)

@@ -552,6 +552,7 @@ def phase_counts(
     parameters, of inputs, or of both.
 
     Raises:
+        Unanswered, Unsupported: the equations have no count.
         TraceError: the trace has no gradients, or lacks a size of the equations.
         ByCases: the count is several polynomials in the case of the trace.
     """
