@@ -190,7 +190,8 @@ def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
     once. The module is returned as it is if it takes distinct tensors alone, by position.
     """
     paths, structure = tree_flatten_with_path((made.args, dict(made.kwargs)))
-    names = [*positional(module), *(f"input {n + 1}" for n in range(len(made.args)))]
+    names = positional(module)
+    names += [f"input {n + 1}" for n in range(len(names), len(made.args))]
     found: dict[str, Tensor] = {}
     places: list[int | None] = []
     known: dict[int, int] = {}  # id of a tensor -> its index in `found`

@@ -20,6 +20,7 @@ from profiler.records.store import append, read
 from profiler.run.called import dispatched_by
 from profiler.run.energy_tokens import per_token
 from profiler.run.measure import inputs_of
+from profiler.run.plain import with_inputs
 from profiler.run.plan import Plan, request_of, requests
 from profiler.run.prepare import prepare
 from profiler.run.request import Request, request_json
@@ -27,6 +28,7 @@ from profiler.run.subject import measurable, subject
 from profiler.scaling.derived import OPERATIONS, Predictions
 from profiler.scaling.series import series_of
 from profiler.sweep.points import Point
+from profiler.tracing.meta_run.target import Made
 from tests.sweeping import record_of
 from tests.typed import Capture, printed, refused
 
@@ -250,6 +252,16 @@ def test_profile_shows_what_is_traced_where_equations_would_derive(
         }
     out = printed(capsys, "statement", "--from", "r.jsonl")
     assert "2 runs of 1 implementation of 1 mixer" in out
+
+
+def test_inputs_without_a_name_in_forward_are_numbered_from_the_first() -> None:
+    class Added(torch.nn.Module):
+        def forward(self, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+            return sum(more, x)
+
+    args = tuple(torch.zeros(k + 2) for k in range(3))
+    found = with_inputs(Added(), Made(Added(), args, {}, True), torch.device("cpu"))
+    assert [*found.inputs] == ["x", "input 2", "input 3"]
 
 
 def test_profile_of_mixers_has_no_such_column(capsys: Capture) -> None:
