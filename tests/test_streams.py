@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import cli
+from costmodel.commands.options import screen
 from costmodel.commands.streams import (
     FAILED,
     INTERRUPTED,
@@ -25,6 +26,7 @@ from costmodel.commands.streams import (
     Failed,
     harmless,
     interruptible,
+    wrapped,
     written_whole,
 )
 
@@ -72,6 +74,12 @@ def test_a_sentence_fits_the_terminal(columns: int) -> None:
         os.close(terminal)
     assert seen.split() == piped.split()
     assert max(map(len, seen.splitlines())) <= columns
+
+
+def test_columns_of_thousands_of_digits_are_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "9" * 5000)
+    assert wrapped("a sentence") == "a sentence"
+    assert screen(None) == (None, False)
 
 
 @pytest.mark.parametrize("text", ["x" * 50_000, "x " * 25_000])

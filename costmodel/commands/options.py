@@ -29,7 +29,7 @@ from costmodel.commands.streams import (
 from costmodel.errors import BoardError
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.report.formats import FORMATS, formats, formats_with, pieces, write_frame
-from costmodel.symbolic.sizes import LETTERS, Letter
+from costmodel.symbolic.sizes import LETTERS, Letter, whole_number
 
 if TYPE_CHECKING:
     from costmodel.prediction.boards import Board
@@ -517,18 +517,15 @@ def screen(output: Path | None) -> tuple[int | None, bool]:
     if output is not None:
         return None, False
     if not answers().isatty():
-        columns = os.environ.get("COLUMNS", "")
-        return (int(columns) or None) if columns.isdecimal() else None, False
+        return whole_number(os.environ.get("COLUMNS", "")) or None, False
     colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return _columns(answers()), colour
 
 
 def _columns(terminal: TextIO) -> int:
     """The columns of a terminal, or COLUMNS where it is set; 80 for a terminal that has none."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns):
-        return int(columns)
-    return os.get_terminal_size(terminal.fileno()).columns or 80
+    columns = whole_number(os.environ.get("COLUMNS", ""))
+    return columns or os.get_terminal_size(terminal.fileno()).columns or 80
 
 
 def regenerating(context: typer.Context) -> str:

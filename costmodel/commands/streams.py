@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from costmodel.errors import short_words
+from costmodel.symbolic.sizes import whole_number
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 """Exit codes: the job failed; the request is invalid; Ctrl-C (the number that shells use)."""
@@ -151,13 +152,11 @@ def complain(sentence: str) -> int:
 def wrapped(sentence: str) -> str:
     """A sentence in lines that fit the terminal of standard error, or COLUMNS where it is set; in
     one line for a pipe or a file without COLUMNS."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal():
-        width = int(columns)
-    elif sys.stderr.isatty():
+    width = whole_number(os.environ.get("COLUMNS", ""))
+    if width is None:
+        if not sys.stderr.isatty():
+            return sentence
         width = os.get_terminal_size(sys.stderr.fileno()).columns
-    else:
-        return sentence
     return textwrap.fill(sentence, width or 80, break_long_words=False, break_on_hyphens=False)
 
 

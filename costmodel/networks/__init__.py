@@ -47,7 +47,7 @@ from costmodel.program.adapters import adapted
 from costmodel.program.element_types import Dtypes
 from costmodel.questions.parameters import parameters
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, whole_number
 
 
 def model(
@@ -309,15 +309,15 @@ def layer_numbers(option: str, typed: str) -> list[int]:
     3-7, names, each once; ModelError for another text, or one without a number."""
     found: dict[int, None] = {}
     for text in listed(typed) or [typed]:
-        first, dash, last = text.partition("-")
-        last = last if dash else first
-        whole = first.isdecimal() and last.isdecimal()
-        if not whole or not 1 <= int(first) <= int(last) <= MOST_LAYERS:
+        typed_first, dash, typed_last = text.partition("-")
+        first = whole_number(typed_first)
+        last = whole_number(typed_last) if dash else first
+        if first is None or last is None or not 1 <= first <= last <= MOST_LAYERS:
             raise ModelError(
                 f"{option} '{shortened(text)}': expected numbers of layers from 1 to "
                 f"{MOST_LAYERS:,}, such as 2,4,6 or 3-7"
             )
-        found |= dict.fromkeys(range(int(first), int(last) + 1))
+        found |= dict.fromkeys(range(first, last + 1))
     return [*found]
 
 
@@ -364,10 +364,13 @@ def with_adapters(described: Description, typed: str | None) -> Description:
     """
     patterns = tuple(listed(typed) or [typed]) if typed else ()
     for text in patterns:
-        pattern, _, rank = text.rpartition("=")
-        if not pattern or not rank.isdecimal() or int(rank) < 1:
-            raise ModelError(f"--adapter '{text}': expected PATTERN=RANK, such as layers.*.attn=16")
-        every = {use: adapted(use.mixer, int(rank)) for use in described.parts()}
+        pattern, _, typed_rank = text.rpartition("=")
+        rank = whole_number(typed_rank)
+        if not pattern or not rank:
+            raise ModelError(
+                f"--adapter '{shortened(text)}': expected PATTERN=RANK, such as layers.*.attn=16"
+            )
+        every = {use: adapted(use.mixer, rank) for use in described.parts()}
         mapped = [use for use, (_, names) in every.items() if names]
         if not (named := [use for use in mapped if matches(use, pattern)]):
             known = ", ".join(dict.fromkeys(map(module_name, mapped)))

@@ -89,6 +89,16 @@ def is_letter(name: object) -> bool:
     return isinstance(name, str) and len(name) == 1 and name.isascii() and name.isalpha()
 
 
+def whole_number(text: str) -> int | None:
+    """The number that a text of at most 99 decimal digits writes; None for any other text: Python
+    reads no number of thousands of digits.
+
+    >>> whole_number("012"), whole_number("-1"), whole_number("9" * 5000)
+    (12, None, None)
+    """
+    return int(text) if text.isdecimal() and len(text) < 100 else None
+
+
 def in_order(letters: Iterable[str]) -> tuple[str, ...]:
     """Letters in the order of `LETTERS`, further letters behind them in the order of the alphabet.
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from costmodel.errors import shortened
 from costmodel.language.functions import CLASSES
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.printing import conditions_words
+from costmodel.symbolic.sizes import whole_number
 from profiler.counting.operations import Operations
 from profiler.tracing.divisions import Divisions
 from profiler.tracing.meta_run.flop_counter import FlopCounter
@@ -245,13 +247,14 @@ class Trace:
         """
         found: dict[str, int] = {}
         for entry in text.split(","):
-            letter, _, number = (part.strip() for part in entry.partition("="))
-            if letter not in self.variables.over or letter in found or not number.isdecimal():
+            letter, _, typed = (part.strip() for part in entry.partition("="))
+            number = whole_number(typed)
+            if letter not in self.variables.over or letter in found or number is None:
                 raise TraceError(
-                    f"--at {entry}: expected each of {', '.join(self.variables.over)} once, as in "
-                    f"--at {listed_sizes(self.base).replace(' ', '')}"
+                    f"--at {shortened(entry)}: expected each of {', '.join(self.variables.over)} "
+                    f"once, as in --at {listed_sizes(self.base).replace(' ', '')}"
                 )
-            found[letter] = int(number)
+            found[letter] = number
             step, least = self.steps.get(letter, 1), self.since.get(letter, 1)
             if found[letter] % step or found[letter] < least:
                 times = f"for multiples of {step} " if step > 1 else ""

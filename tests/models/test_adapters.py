@@ -147,6 +147,7 @@ def test_adapters_of_a_published_model(tmp_path: Path) -> None:
     [
         ("layers.*.attn", "--adapter 'layers.*.attn': expected PATTERN=RANK, such as layers.*.at"),
         (",", "--adapter ',': expected PATTERN=RANK"),
+        ("layers.*.attn=" + "9" * 5000, "(5,014 characters)': expected PATTERN=RANK"),
         ("layers.*.attn=0", "--adapter 'layers.*.attn=0': expected PATTERN=RANK"),
         ("embedding=4", "expected one of layers.*.attn"),
         ("layers.*.attn=4,*=2", "--adapter '*': an earlier pattern names self-attention too: name"),

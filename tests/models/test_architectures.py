@@ -327,6 +327,8 @@ REFUSED = [
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 26}, "no layer of kind full_attention"),
     ({"model_type": "gemma4_text", "per_layer_config": {"5": {"window": 3}}}, "'window' = 3 is"),
     ({"model_type": "gemma4_text", "per_layer_config": {"x": {"head_dim": 8}}}, "names layer x"),
+    ({"model_type": "gemma4_text", "per_layer_config": {"9" * 5000: {"head_dim": 8}}},
+     "expected layers from 0 to 29"),
     ({"model_type": "gemma4_text", "num_kv_shared_layers": 10,
       "use_bidirectional_attention": "all"}, "'all' and 'num_kv_shared_layers' are not known"),
     ({**NARROW_3N, "intermediate_size": [True, True]}, "positive integer or a list of 2, one a la"),

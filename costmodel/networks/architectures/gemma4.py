@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from costmodel.errors import shortened
 from costmodel.networks import parts
 from costmodel.networks.architectures.decoder import (
     FACTOR,
@@ -29,6 +30,7 @@ from costmodel.networks.blocks import Block, Description, Sublayer, Use
 from costmodel.networks.configuration import Configuration
 from costmodel.networks.experts import experts
 from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sizes import whole_number
 
 KINDS = ("full_attention", "sliding_attention")
 GLOBAL_WIDTH = 512
@@ -253,9 +255,10 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
             f"'per_layer_config' must be an object of objects, one a layer, got {given!r}"
         )
     given = {str(k): own for k, own in given.items()}  # a dict in Python may have numbers
-    if unknown := [k for k in given if not (k.isdecimal() and int(k) < len(kinds))]:
+    numbers = {k: whole_number(k) for k in given}
+    if unknown := [k for k, n in numbers.items() if n is None or n >= len(kinds)]:
         raise c.refused(
-            f"'per_layer_config' names layer {min(unknown)}: expected layers from 0 to "
+            f"'per_layer_config' names layer {shortened(min(unknown))}: expected layers from 0 to "
             f"{len(kinds) - 1}"
         )
     given = {int(k): own for k, own in given.items()}  # classes write 05 for 5

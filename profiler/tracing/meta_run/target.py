@@ -30,6 +30,7 @@ from costmodel.errors import (
     Unanswered,
     UnknownMixer,
     as_exception,
+    shortened,
     text_of,
     unusable_package,
     words_of,
@@ -38,7 +39,7 @@ from costmodel.language.formula_text import parse
 from costmodel.mixers.load import user_module
 from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.sizes import LETTERS, in_order, is_letter
+from costmodel.symbolic.sizes import LETTERS, in_order, is_letter, whole_number
 from profiler.counting.call import higher_order_reason
 from profiler.tracing.meta_run.shape_values import MetaMode, on_meta
 
@@ -133,15 +134,17 @@ def parse_variables(
     listed = over.split(",") if isinstance(over, str) else list(over)
     letters: dict[str, int] = {}
     for entry in filter(None, (text.strip() for text in listed)):
-        letter, _, multiple = entry.partition(":")
+        letter, _, typed = entry.partition(":")
         known = in_order({*LETTERS, *filter(is_letter, own)})
         if letter not in known:
             raise TraceError(f"--over {letter}: expected sizes out of {' '.join(known)}")
         if letter in letters:
             raise TraceError(f"--over names {letter} twice: give every size once")
-        if multiple and not (multiple.isdecimal() and int(multiple)):
-            raise TraceError(f"--over {entry}: expected LETTER or LETTER:MULTIPLE, such as h:2")
-        letters[letter] = int(multiple or 1)
+        if not (multiple := whole_number(typed or "1")):
+            raise TraceError(
+                f"--over {shortened(entry)}: expected LETTER or LETTER:MULTIPLE, such as h:2"
+            )
+        letters[letter] = multiple
     if not letters:
         raise TraceError("--over names no size: give the letters of formulas, such as l")
     return Variables(letters, _lets(let, letters))

@@ -162,6 +162,7 @@ def test_formulas_of_gradients_give_the_numbers_at_sizes(capsys: Capture) -> Non
     ("at", "said"),
     [("l=5", "give d, too"), ("l=5,d=4,l=5", "expected each of l, d once"),
      ("l=5,d=x", "as in --at l="), ("l=5,n=3", "expected each of l, d once"),
+     ("l=5,d=" + 5000 * "9", r"\(5,002 characters\): expected each of l, d once"),
      ("l=5,d=3", "the formulas hold for multiples of 2 from d="),
      ("l=0,d=4", r"--at l=0: the formulas hold from l=\d+ on")],
 )  # fmt: skip

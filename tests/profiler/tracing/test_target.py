@@ -148,6 +148,7 @@ def test_a_letter_that_the_module_takes_is_a_size() -> None:
         ("torch.nn:Identity", "", "", "names no size: give the letters of formulas, such as l"),
         ("torch.nn:Identity", "l,x", "", "--over x: expected sizes out of"),
         ("torch.nn:Identity", "l,d:0", "", "LETTER:MULTIPLE"),
+        ("torch.nn:Identity", "l,d:" + 5000 * "9", "", "LETTER:MULTIPLE"),
         ("torch.nn:Identity", "l,d,l", "", "--over names l twice"),
         (
             "torch.nn:Linear",
