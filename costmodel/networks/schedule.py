@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Generic, TypeVar
 
 from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import TRAINED
 from costmodel.language.nodes import Array
 from costmodel.language.options import listed
 from costmodel.networks.assembly import Assembly
@@ -46,6 +47,7 @@ class PartRun:
     """One run of a part: the wires read as each of the part's arrays, and the wire written; `layer`
     and the names of its block, `blocks`, where the run is in a layer."""
 
+    network: Assembly
     use: Use
     reads: Mapping[str, tuple[Wire, ...]]
     writes: Wire
@@ -54,10 +56,12 @@ class PartRun:
 
     def again(self, recompute: str) -> bool:
         """Whether the backward pass runs the part a second time. `recompute`: "none"; "layers", all
-        layers; or names of blocks, separated by commas, whose layers run again."""
+        layers; or names of blocks, separated by commas, whose layers run again. No layer does whose
+        parts all have no gradients."""
         if self.layer is None or recompute == "none" or self.use.fixed == "all":
             return False
-        return recompute == "layers" or not {*self.blocks}.isdisjoint(listed(recompute))
+        named = recompute == "layers" or not {*self.blocks}.isdisjoint(listed(recompute))
+        return named and self.use in in_trained_layers(self.network)
 
 
 @dataclass
@@ -90,7 +94,7 @@ class _Writer:
             if array.role == "context" and context is not None:
                 reads[array.name] = (context,)
         out = Wire(use.name, entries_of(use, use.mixer.role("output")))
-        self.runs.append(PartRun(use, reads, out, self.layer, self.blocks))
+        self.runs.append(PartRun(self.network, use, reads, out, self.layer, self.blocks))
         if use.writes:
             self.named[use.writes] = out
         return out
@@ -228,6 +232,21 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
             fixed |= {a.name for a in arrays if a.role == "parameter"} - adapters(use)
         found[use] = given_ | fixed
     return found
+
+
+@cache
+def in_trained_layers(network: Assembly) -> frozenset[Use]:
+    """The parts of the layers in which an array of some part gets a gradient."""
+    layers: dict[Layer | None, set[Use]] = {}
+    for run in schedule(network, layers_of(network)):
+        layers.setdefault(run.layer, set()).add(run.use)
+    given = given_arrays(network)
+
+    def has_gradient(use: Use) -> bool:
+        arrays = use.mixer.arrays.values()
+        return any(a.role in TRAINED and a.name not in given[use] for a in arrays)
+
+    return frozenset().union(*(uses for uses in layers.values() if any(map(has_gradient, uses))))
 
 
 def layers_of(network: Assembly) -> int:

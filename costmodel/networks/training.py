@@ -289,16 +289,14 @@ def in_layers(network: Assembly) -> frozenset[Use]:
 @cache
 def share_again(network: Assembly, use: Use, recompute: str) -> Fraction:
     """The share (0 to 1) of a part's runs whose forward pass the backward pass runs a second time,
-    as `recompute` says ("none", "layers", or names of blocks); of dropout, which no run names, the
-    share of the layers of its stack. 0 for a part that no gradient passes (`Use.fixed`)."""
-    if recompute == "none" or use.fixed == "all" or use not in in_layers(network):
+    as `recompute` says ("none", "layers", or names of blocks): 0 in layers without gradients; of
+    dropout, which no run names, the share of the layers of its stack and range (`Use.ranges`)."""
+    if recompute == "none" or use not in in_layers(network):
         return Fraction()
-    if recompute == "layers":
-        return Fraction(1)
 
     def tally(runs: tuple[PartRun, ...]) -> Counter[tuple[bool, Exact]]:
-        inside = (run for run in runs if run.layer and run.layer[0] == use.section)
-        layers = {(run.layer, run.again(recompute)) for run in inside}
+        own = (run for run in runs if run.layer and run.layer[0] == use.section)
+        layers = {(run.layer, run.again(recompute)) for run in own if run.use.ranges == use.ranges}
         mine = [run.again(recompute) for run in runs if run.use is use]
         found = [again for _, again in layers] if use.regularises else mine
         # `linear_in_layers` takes keys (what, number); the number 1 is not read

@@ -231,6 +231,34 @@ def test_layers_are_recomputed_by_number() -> None:
         assert one - none == (two - none) // 2 == (three - none) // 3
 
 
+def test_dropout_of_recomputed_layers_alone_comes_again() -> None:
+    described = networks.model("gpt-2", sizes={**SIZES, "l": 8}).described
+    net = network(networks.apart(described, L, None, "layers.2-3"))
+    sizes, dropped = {**net.sizes, "b": 1}, counting("dropout=mul")
+    plain, again = (net.answers("backward", dropped, r).parts for r in ("none", "layers.2-3"))
+    forward = {part.use.name: part for part in net.answers("training", dropped).parts}
+    cost = [
+        {part.use.name: part.of(counted).exact_total.at(sizes) for part in of}
+        for of in (plain, again)
+    ]
+    more = {name: cost[1][name] - cost[0][name] for name in cost[0] if "dropout" in name}
+    once = forward["dropout, layers 2-3"].of(counted).exact_total.at(sizes)
+    assert more == {"dropout": 0, "dropout, layer 1": 0, "dropout, layers 2-3": once}
+
+
+def test_layers_without_gradients_are_not_recomputed() -> None:
+    """Before the first layer that is trained nothing is kept, nor is a forward pass repeated."""
+    net = by_number("layers.3.attn", "layers.1-2")
+    sizes = {**net.sizes, **SIZES}
+    found = []
+    for recompute in ("layers", "layers.3", "layers.1-2", "none"):
+        budget = MemoryBudget(net, counting(), MemoryOptions(recompute=recompute), sizes)
+        lines = [one.at(sizes, settled=True).elements for one in budget.lines()]
+        counts = net.answers("training-step", recompute=recompute).of(counted)
+        found.append((counts.exact_total.at(sizes), lines))
+    assert found[0] == found[1] != found[2] == found[3]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
