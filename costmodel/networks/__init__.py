@@ -251,8 +251,8 @@ def exchanged(
         layers: the text "2,4,6" or "3-7", counted from 1; None: every layer with the mixer OLD.
         number: the number of layers; None if it is open, which raises ModelError.
 
-    Sizes of the new mixer that neither braces nor the network give are those of the mixer that
-    layers lose, such as its heads, or else the catalogue's defaults.
+    Sizes of the new mixer that neither braces nor the network give are those of the mixer that the
+    first of the layers loses, such as its number of heads, or else the catalogue's defaults.
 
     Raises:
         ModelError: `layers` without `typed`, a text of another form, or a layer that lacks the
@@ -283,7 +283,9 @@ def exchanged(
         raise ModelError(
             f"--replace {old}: no layer has the mixer {old}: the layers have {', '.join(there)}"
         )
-    lost: Mapping[str, Poly] = next((part.sizes for part in gone), {})
+    chosen = having if asked is None else asked
+    losing = (s.part for k in chosen for s in blocks[(k - 1) % len(blocks)].sublayers)
+    lost: Mapping[str, Poly] = next((part.sizes for part in losing if part in gone), {})
     # sizes of the lost part, and defaults of letters that only the new mixer has; a letter that
     # mixers share (`LETTERS`) and the lost part lacks is left to the network
     own: dict[str, object] = {
@@ -295,9 +297,7 @@ def exchanged(
     braces = ",".join(f"{x}={value}" for x, value in own.items() if value is not None)
     mixer = load_mixer(new.partition("{")[0] + (f"{{{braces}}}" if braces else ""))
     sizes = {letter: Poly.of(value) for letter, value in mixer.given.items()}
-    return described.exchanged(
-        old, Use(mixer.origin, mixer, sizes=sizes), having if asked is None else asked, number
-    )
+    return described.exchanged(old, Use(mixer.origin, mixer, sizes=sizes), chosen, number)
 
 
 MOST_LAYERS = 100_000

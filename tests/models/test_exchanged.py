@@ -54,6 +54,16 @@ def test_equal_mixers_change_nothing() -> None:
     assert every is not None and every.mixers == ("retnet",)
 
 
+def test_a_new_mixer_has_the_heads_that_its_layer_loses(tmp_path: Path) -> None:
+    heads = {"num_key_value_heads": 4, "num_global_key_value_heads": 2, "attention_k_eq_v": True}
+    described = read(tmp_path, {"model_type": "gemma4_text", **heads}).described
+    for layers, g in (("5", 4), ("6", 2), ("5-6", 4)):  # every sixth layer attends to all tokens
+        new = networks.exchanged(described, "self-attention=self-attention+grouped", layers, 30)
+        assert new is not None
+        last = new.decoder.blocks[int(layers[-1]) - 1]
+        assert last.sublayers[0].part.label == f"self-attention+grouped{{n=8,g={g}}}"
+
+
 def test_layers_that_share_their_weights_are_not_exchanged_one_by_one(tmp_path: Path) -> None:
     described = read(tmp_path, {"model_type": "albert"}).described
     with pytest.raises(ModelError, match="the layers share weights, so that no single"):
