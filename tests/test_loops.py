@@ -592,6 +592,26 @@ def test_the_symbolic_path_of_chunks_is_the_longest_executed_chain(C: int) -> No
         assert path.length.at(sizes) == longest == 12 + (l - 1) // C, sizes
 
 
+def test_a_first_row_of_weights_is_no_hop() -> None:
+    """Row 3 reads s[1], a row of weights, which joins row 3 to no row, and s[2] = s[1] * x[1],
+    which joins row 3 to row 2: two hops from row 1, and no more to a later row."""
+
+    def of_weights(m: Mixer, f: Form, x: Array, y: Array) -> None:
+        l, d = x.shape
+        i, h, b = f.index("i", 1, l), f.index("h", 2, l), f.index("b", 1, d)
+        s, j = f.array("s", l, d), f.index("j", 1, i)
+        s[1, b] = m.parameter("w", d)[b]
+        s[h, b] = s[h - 1, b] * x[h - 1, b]
+        y[i, b] = sum_(s[j, b], over=j)
+
+    made = mixer(of_weights)
+    about = Answers(made, "recurrent", "training", convention("strict"))
+    for length, hops in ((1, 0), (2, 1), (3, 2), (5, 2)):
+        sizes = {"l": length, "d": 1}
+        assert Case(about, sizes, symbolic=False).figure(FIGURES["path_length"]) == hops
+        assert OracleComparison(made).at(sizes).apart == []
+
+
 def test_rows_are_evaluated_one_after_another() -> None:
     """Against the recurrence written out with numpy; a few rows of numbers of size one."""
     made, sizes = mixer(tanh_rows), {"l": 4, "d": 3}

@@ -489,15 +489,26 @@ def joined_rows(rows: Rows) -> Iterator[JoinedRows]:
 
 def regions_that_read(system: System, equation: Equation, read: Read) -> list[Constraints]:
     """The disjoint regions, in the indices around a reference, in which it reads an entry that
-    depends on some token. An empty sum, such as that over j < i at i = 1, depends on no token, and
-    so belongs to no row."""
+    depends on some token. An empty sum, such as that over j < i at i = 1, or a first row of weights
+    depends on no token, and so belongs to no row."""
     around = equation.domain | read.constraints
-    if not any(map(may_be_empty, system.equations)):
+    if not _some_without_tokens(system):
         return [around]
     terms = tokens(system).at(read.ref)
     if any(implied_all(around, term.over(Poly())) for term in terms):
         return [around]
     return after_token(around, terms, Poly())
+
+
+@cache
+def _some_without_tokens(system: System) -> bool:
+    """Whether an entry may depend on no token beside entries of its array that do: an empty sum, or
+    a row of weights."""
+    found = tokens(system).from_inputs
+    return any(
+        may_be_empty(e) or (e.array in found and found.isdisjoint(e.value.arrays))
+        for e in system.equations
+    )
 
 
 def each_row_reads_all(rows: Rows) -> bool:
