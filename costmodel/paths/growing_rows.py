@@ -45,7 +45,7 @@ class GrowingRows:
         the row number `#row` and its conditions; `low` is the number of the first of `rows`, and
         `where` the conditions on sizes under which the rows exist."""
         for number, row in enumerate(self.rows):
-            here = Poly.atom(ROW) - low - number
+            here = Poly.atom(ROW) - low - number  # how many rows `#row` lies behind this row
             going_on = self.rate if number == len(self.rows) - 1 else None
             # this row and all after it, or this row alone
             these = where | ({here} if going_on is not None else {here, -here})

@@ -51,10 +51,10 @@ class Hops:
     words: str
 
     def distances(self, sign: int, length: Poly) -> tuple[Poly, Reach] | None:
-        """(least distance, largest distance) if it is proven that each row reads all rows at
-        distances between the two that lie in the sequence, None for a largest distance without a
-        limit; else None: (1, w) for a window of w rows. `sign`: 1 for earlier rows, -1 for later
-        rows."""
+        """(least distance, largest distance), the largest None without a limit, if each row is
+        proven to read all rows of the sequence, of `length` rows, at distances from the least to
+        the largest: (1, w - 1) for rows i - w + 1 to i. Else None. `sign`: 1 for earlier rows, -1
+        for later rows."""
         row, back = Poly.atom(ROW), Poly.atom(BACK)
         inside = frozenset({row - 1, length - row, back - 1})
         inside |= {row - back * sign - 1, length - row + back * sign}
@@ -145,9 +145,10 @@ def _cases_of_reach(reach: Reach) -> list[tuple[Constraints, Reach]]:
 
 
 def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
-    """The hops between the rows furthest apart, where each row reads all rows up to the distance
-    `back` before it and `ahead` behind it: ceil((length - 1) / reach) for the smaller of the two
-    that are not 0; 1 for a reach without limit (None), 0 without any hop."""
+    """The hops between the rows furthest apart, by cases of the sizes, where each row reads all
+    rows up to the distance `back` before it and `ahead` after it (0: none, None: all there):
+    ceil((length - 1) / reach), where reach is the smaller of the two that are not 0, of w and None
+    w; 1 if none of them has a limit; 0 if both are 0 or the length is 1."""
     result = Exact()
     for (some, one), (others, two) in product(_cases_of_reach(back), _cases_of_reach(ahead)):
         guards = some | others
@@ -338,9 +339,9 @@ class JoinedPairs:
 def _joined_pairs(
     rows: Rows, chunks: Chunks, sign: int, lower: Constraints
 ) -> Iterator[JoinedPairs]:
-    """Yield, for each reference to earlier rows (sign 1) or later rows (-1), the pairs (reading
-    row, row read), as constraints, with words for messages. Only pairs whose lower row is in the
-    class `lower` (at the end of a chunk, or before it)."""
+    """Yield, for each reference to earlier rows (`sign` 1) or later rows (-1), the pairs of a
+    reading row and a row read, as constraints on the lower and the upper of the two. Only pairs
+    whose lower row is in the class `lower` (at the end of a chunk, or before it)."""
     for found in joined_rows(rows):
         if found.read is None:
             yield JoinedPairs(chunks.inside, found.words)
@@ -484,10 +485,11 @@ def _from_first(
 def _rows_on_the_way(
     chunks: Chunks, furthest: Sequence[Poly], row: Poly, known: Constraints
 ) -> tuple[list[Poly], dict[Poly, Poly]]:
-    """The rows on the way from row 1 with the longest hops, as (rows that are passed once, {row
-    whose place recurs in later chunks: the distance in rows to its next occurrence}): ([1], {C: C})
-    for row 1 and then the end of every chunk. Raises Unsupported: a row inside a chunk is joined
-    with no further row, a row's place is not derived, or no place recurs within `MANY` rows."""
+    """The rows on the way from row 1 (`row`) with the longest hops, as (rows that are passed once,
+    {row whose place recurs in later chunks: the distance in rows to its next occurrence}): ([1],
+    {C: C}) for row 1 and then the end of every chunk, {} if the way ends first. `furthest`,
+    `known`: as for `_from_first`. Raises Unsupported: a row inside a chunk is joined with no
+    further row, a row's place is not derived, or no place recurs within `MANY` rows."""
     places: dict[Poly, Poly] = {}
     while len(places) < MANY:
         digits = chunks.digits(row, known)

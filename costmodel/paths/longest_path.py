@@ -174,9 +174,11 @@ class Depths:
         self, block: Block, parts: Sequence[IterationDomain], number: Mapping[Array, Poly]
     ) -> None:
         """Find the depths of a loop whose rows from 2 on have the same equations: from the depths
-        of row 1, and of a later row in terms of the row before. `parts`: the instances that the
-        phase executes; `number`: array -> its last row."""
+        of row 1, and of a later row in terms of the row before, for each region of entries that do
+        not need each other by itself. `parts`: the instances that the phase executes; `number`:
+        array -> its last row."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
+        # in a later row, `marked` stands for the depth of each array in the row before
         marked = {array: (self.mark(array),) for array in block.axes}
         self.before = {e: {} for e in block.equations}
         for equation, ref in reads_of_previous_row(block, parts, self.system, self.phase):
@@ -185,10 +187,10 @@ class Depths:
         self.before = {}
         found: dict[Array, list[Level]] = {}
         every = [x for rows in (first, later) for levels in rows.values() for x in levels]
-        for part in regions(parts[0].equation.array, every, kept_axes(block)):
-            one, other = ({a: within(x, part) for a, x in r.items()} for r in (first, later))
+        for here in regions(parts[0].equation.array, every, kept_axes(block)):
+            one, other = ({a: within(x, here) for a, x in r.items()} for r in (first, later))
             for array, levels in depths_of_rows(one, other, number).items():
-                found.setdefault(array, []).extend(x.under(x.where | part) for x in levels)
+                found.setdefault(array, []).extend(x.under(x.where | here) for x in levels)
         for array, levels in found.items():
             row = Poly.atom(axis_atom(block.axes[array]))
             at_row = [x.substitute({ROW: row}) for x in levels]
@@ -244,7 +246,7 @@ class Depths:
                 levels = tuple(x.under(x.where | there) for x in levels)
             levels = _joined(array, levels, row)
             self.arrays[array] = found[array] = found.get(array, ()) + levels
-            for level in levels:
+            for level in levels:  # a depth may name the row alone, a condition a kept axis too
                 if variables_of([level.depth]) - {row} or any(
                     names != {row} and names - kept
                     for names in map(variables_of, ([c] for c in level.where))

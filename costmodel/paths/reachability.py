@@ -326,8 +326,8 @@ def _read_rows(
 
 def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
     """The largest (`sign` 1) or smallest (`sign` -1) row while the indices `over` run over their
-    ranges, which are among the constraints `around`: i and 1 for row j with j in 1..i. None if it
-    is not proven which bound of the row that is: with j <= w and 2*j <= i, w if 2*w <= i."""
+    ranges, which are among the constraints `around`: i and 1 for row j with j in 1..i. With j <= w
+    and 2*j <= i, the largest is w if 2*w <= i is proven, else None: i/2 may be no row."""
     if row.letters.isdisjoint(over):
         return row
     at = Poly.atom(ROW)

@@ -161,6 +161,7 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Along) -> tuple[Any, Any]:
     body = reduce(np.maximum, (depths.of(inner, operand) for operand in node.children))
     body = np.broadcast_to(body if at.full else np.where(at.mask, body, NOTHING), at.shape)
     axes = tuple(range(len(grid.points.indices), len(at.indices)))
+    # one value of an index stands for all values alike, whose number is counted
     counted = (number_of(index, depths.alike) for index in node.over)
     copies = prod(number.at(depths.sizes) for number in counted if number)
     return body.max(axis=axes, initial=NOTHING), (body != NOTHING).sum(axis=axes) * copies
@@ -233,9 +234,9 @@ RULES: Rules[Callable[..., Any]] = Rules(
 @cache
 def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], steps: bool) -> int:
     """The largest depth of the entries that a phase computes, cached by sizes: every array is
-    filled with the depths of its entries, equation by equation, one entry for all that are `alike`;
-    arrays that the phase does not compute keep depth 0. `steps`: a sum, transform or selection has
-    depth 1."""
+    filled with the depths of its entries, equation by equation, one entry for all that are alike
+    (the sizes `one_of` count such entries, and are 1 in `at`); arrays that the phase does not
+    compute keep depth 0. `steps`: a sum, transform or selection has depth 1."""
     import numpy as np
 
     one_of = alike(system)
