@@ -152,8 +152,7 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
     operations has no key.
 
     "3": dispatched operations without a counting rule, and operations counted by an algorithm that
-    their kernel may not run. "4": the hardware's counts, or some class of operations, are
-    missing.
+    their kernel may not run. "4": the hardware's counts, or some class of operations, are missing.
     """
     dispatch, said = measurement.counts["dispatch"], []
     if dispatch["unknown"]:

@@ -462,8 +462,8 @@ class Records:
 
     def in_csv(self) -> Rows:
         """(header, rows) of CSV: first the columns that identify a row, then the usual columns or
-        those of `--columns`, then the reasons for missing values in one cell, then the grade of
-        each time and energy and the ends of its interval."""
+        those of `--columns`, then the reasons for missing values in one cell, then of each time and
+        energy the ends of its interval and its grade, and the grades of their ratios."""
         columns = [name for name in self.identity if self.asked is None or name not in self.asked]
         columns += self.usual if self.asked is None else self.asked
         grades = [each for name in columns for each in grades_of(name)]

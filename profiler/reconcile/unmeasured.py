@@ -41,12 +41,9 @@ def steps(case: Case) -> tuple[str, Sequence[Step]]:
     """(implementation, the operations that it dispatches with their predicted times): of a mixer's
     module that executes the case's form, on the case's board; the one that the case names, else the
     one that takes the least time. Where no module that executes the mixer's default form has a
-    time, the module of another form that takes the least time stands in.
-
-    Raises:
-        Unanswered: there is no such module, it cannot be called without values, dispatches more
-            than `MOST` operations, or an operation has no predicted time.
-    """
+    time, the module of another form that takes the least time stands in. Raises Unanswered: there
+    is no such module, it cannot be called without values, dispatches more than `MOST` operations,
+    or an operation has no predicted time."""
     reasons: list[Unanswered] = []
     try:
         candidates = executing(case)
@@ -132,12 +129,9 @@ def _modules(case: Case) -> list[Implementation]:
 
 def executing(case: Case) -> list[Implementation]:
     """The implementations that execute a case's form; [] if only other forms are executed, and the
-    case names no implementation and has the mixer's default form.
-
-    Raises:
-        MeasureError: no implementation executes a form in the phase, or the case names an
-            implementation, or a form beside the default one, and no implementation executes it.
-    """
+    case names no implementation and has the mixer's default form. Raises MeasureError: no
+    implementation executes a form in the phase, or the case names an implementation, or a form
+    beside the default one, and no implementation executes it."""
     candidates = _modules(case)
     forms = {one.name: form_of(one, case.phase) for one in candidates}
     chosen = [one for one in candidates if forms[one.name] == case.form]

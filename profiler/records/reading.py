@@ -69,13 +69,10 @@ class Reading(Record, frozen=True):
 
     @classmethod
     def from_json(cls, name: str, stored: Any, place: str = "readings") -> Reading:
-        """Check and return the reading that a record stores under `name`, as JSON values.
-
-        Raises:
-            RecordError: a field has a wrong type, unit or bounds: a duration of zero, a negative
-                value of an unsigned quantity, half an interval, or a value outside its interval.
-                The message names the field below `place`, the mapping's place in the record.
-        """
+        """Check and return the reading that a record stores under `name`, as JSON values. Raises
+        RecordError: a field has a wrong type, unit or bounds: a duration of zero, a negative value
+        of an unsigned quantity, half an interval, or a value outside its interval. The message
+        names the field below `place`, the mapping's place in the record."""
         where = f"{place}.{name}"
         given = {**stored, "name": name} if isinstance(stored, dict) else stored
         found = checked(given, cls, where)

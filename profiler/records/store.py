@@ -251,7 +251,8 @@ def values_of(text: bytes) -> Any:
     Equal fields of `ALIKE`, and equal facts of environments, of several lines are one value.
 
     Raises:
-        RecordError: a number is not finite, a whole number too large, or nesting too deep.
+        RecordError: a number is not finite, a whole number too large (but for parts of readings
+            that `Reading.from_json` checks), or nesting too deep.
         ValueError, RecursionError: the line is no JSON, or not UTF-8.
     """
     # the fast way, for texts without control characters: they need no replacement

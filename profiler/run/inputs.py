@@ -57,11 +57,8 @@ def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[
     """Return a function without arguments that calls `fn` with the next set of arguments each time,
     cyclically.
 
-    The sets hold inputs of equal layout, so that calls differ at most in values.
-
-    Raises:
-        ValueError: there are fewer than two sets, or their `input_layout` differs.
-    """
+    The sets hold inputs of equal layout, so that calls differ at most in values. Raises ValueError:
+    there are fewer than two sets, or their `input_layout` differs."""
     if len(sets) < 2:
         raise ValueError(f"expected at least two sets of inputs to rotate, got {len(sets)}")
     if len({tuple(map(input_layout, arguments)) for arguments in sets}) > 1:

@@ -118,9 +118,9 @@ class PlainModule:
         seed: int,
         drawn: bool = True,
     ) -> Built:
-        """Make the module with random parameters, drawn as for the catalogue's modules (as its
-        class made them, unless `drawn`), and return it with its inputs. `implementation` is not
-        used, as there is one. Raises TraceError: the module cannot be built."""
+        """Make the module and its inputs. Its parameters are drawn as those of the catalogue's
+        modules or, without `drawn`, stay as its class makes them. `implementation` is not used, as
+        there is one. Raises TraceError: the module cannot be built."""
         where = torch.device(device)
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), where:
             torch.manual_seed(seed)
@@ -186,8 +186,8 @@ def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
     call (`made`) by name: those of floating point on meta, as shapes, others on `device`.
 
     A tensor has the name of its parameter in `forward`, with its place inside a nested input
-    (`pair[0]`); without a name in `forward` it is `input 2`. A tensor that occurs twice is listed
-    once. The module is returned as it is if it takes distinct tensors alone, by position.
+    (`pair[0]`); without a name in `forward` the second is `input 2`. A tensor that occurs twice is
+    listed once. The module is returned as it is if it takes distinct tensors alone, by position.
     """
     paths, structure = tree_flatten_with_path((made.args, dict(made.kwargs)))
     names = positional(module)

@@ -62,7 +62,8 @@ class Subject(Protocol):
         seed: int,
         drawn: bool = True,
     ) -> Built:
-        """Make a module with random parameters (its own unless `drawn`), and its inputs."""
+        """Make a module with random parameters (without `drawn` as its class makes them), and its
+        inputs."""
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable | None:
         """The operations of a phase by tracing, or the reason why they are unknown; None for a
@@ -151,10 +152,10 @@ class WithEquations:
         seed: int,
         drawn: bool = True,
     ) -> Built:
-        """Make a module with random parameters (its own unless `drawn`), and its inputs: x (b, l,
-        d), and a tensor (b, ...) for each further array that the equations are given (`beside`):
-        the module reads it whole, and a decoding state begins with it. The inputs lie on the meta
-        device, as only their shapes are used."""
+        """Make a module with random parameters (without `drawn` as its class makes them), and its
+        inputs: x (b, l, d), and a tensor (b, ...) for each further array that the equations are
+        given (`beside`), which the module reads whole and a decoding state begins with. The inputs
+        lie on the meta device, as only their shapes are used."""
         module = build(
             implementation, dict(sizes), device=device, dtype=dtype, seed=seed, drawn=drawn
         )

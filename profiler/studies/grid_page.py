@@ -179,8 +179,8 @@ def with_joules_a_token(record: Measurement) -> Measurement:
 
 
 def over_lengths(cells: Cells, reading: str) -> Table | None:
-    """Make the table of a reading, with a row per implementation and a column per length; None if
-    no record has the reading.
+    """Make the table of a reading in one setting (`cells`: its records), with a row per
+    implementation and a column per length; None if no record has the reading.
 
     A cell is the geometric mean of the rounds' medians, as `cell` makes it.
     """

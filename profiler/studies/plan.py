@@ -97,12 +97,9 @@ class TrainingPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
 def load(path: Path) -> StudyPlan | TrainingPlan:
     """Read the plan in a TOML file: a `TrainingPlan` if the file has the key `printed`, else a
-    `StudyPlan`, in which each mixer has the name that its records have (`origin`).
-
-    Raises:
-        StudyError: a file that is no TOML, lacks a key, has an unknown key, has a value that cannot
-            be read, or names a mixer twice; the message names file and key.
-    """
+    `StudyPlan`, in which each mixer has the name that its records have (`origin`). Raises
+    StudyError: a file that is no TOML, lacks a key, has an unknown key, has a value that cannot be
+    read, or names a mixer twice; the message names file and key."""
     try:
         data = read_data(path)
         kind: type[StudyPlan | TrainingPlan] = TrainingPlan if "printed" in data else StudyPlan

@@ -50,8 +50,8 @@ def failure_of(error: BaseException) -> Failure:
 
     `MEMORY` if any cause is an allocator's refusal; `LOST` if the device became unusable; `FAULT`
     for an exception other than ValueError (with the limit of memory, if there is one, since C code
-    out of memory may raise anything); `FAILED` for a MeasureError with another exception among
-    its causes, which the measured call raised; `REFUSED` otherwise.
+    out of memory may raise anything); `FAILED` for a MeasureError with an exception among its
+    causes that is no ValueError, which the measured call raised; `REFUSED` otherwise.
     """
     sentence = reason_of(error)
     raised = list(chain(error))

@@ -23,11 +23,8 @@ def recorded(
 
     Failures of points that were measured, or failed again later, in the same file are left out,
     unless `every`. A record that occurs more than once, in any file, counts once. `tell` receives
-    remarks on duplicates, on such failures, and on truncated lines of continued files.
-
-    Raises:
-        StoreError: a file cannot be read, or holds no record at all.
-    """
+    remarks on duplicates, on such failures, and on truncated lines of continued files. Raises
+    StoreError: a file cannot be read, or holds no record at all."""
     found: list[Measurement] = []
     problems: list[str] = []
     seen: set[str] = set()

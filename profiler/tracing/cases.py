@@ -89,12 +89,9 @@ class Traces:
 
     def checked(self, case: SizeCase, trace: Trace) -> Trace:
         """Return `trace`, the trace of `case`, if its formulas hold at all sizes of the case that
-        are at least `SETTLED`.
-
-        Raises:
-            ByCases: a size is written l = C*q + r, and the formulas hold only from a larger q or r
-                on; the two `regions` are the case from there on, and the case below.
-        """
+        are at least `SETTLED`. Raises ByCases: a size is written l = C*q + r, and the formulas hold
+        only from a larger q or r on; the two `regions` are the case from there on, and the case
+        below."""
         sizes = self.sizes(case)
         given = [sizes.poly(letter) for letter in self.everywhere.variables.over]
         where = case.region | {poly - SETTLED for poly in given if poly is not None}
@@ -114,10 +111,8 @@ class Traces:
         """Split a case by a division: the cases into which it falls when a size under one of
         `floors` (terms such as floor(l/C)) is written by its quotient, l = C*q + r; [] if no floor
         has a suitable size, all sizes are written by quotients already, or the case is unchanged.
-
-        Raises:
-            TraceError: floors divide the size by several others, or leave too many remainders.
-        """
+        Raises TraceError: floors divide the size by several others, or leave too many
+        remainders."""
         if len(case.divisions) == len(self.everywhere.variables.over):
             return []
         parts = [

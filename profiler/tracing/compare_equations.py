@@ -256,12 +256,13 @@ def refused_gradient(
 def by_case(
     traces: Traces, mixer: Mixer, phase: str, start: SizeCase, likely: list[Switches] | None = None
 ) -> Iterator[Difference]:
-    """Yield the differences of one pass from the equations at the sizes of the case `start`, split
-    into smaller cases if necessary: a narrow case (0 <= l - w <= 2) into lines (l = w, ...), then
-    by the quotient of a size (l = C*q + r), then by the cases of the equations. A module executes
-    the same rewrites in every case: `likely` receives those that explain a case, and the next cases
-    are compared with them first. Raises TraceError, Unsupported: the forward pass can be compared
-    neither at all sizes nor by quotients."""
+    """Yield the differences of one pass (`phase`; `traces` has the module's trace in each case)
+    from the equations at the sizes of the case `start`, split into smaller cases if necessary: a
+    narrow case (0 <= l - w <= 2) into lines (l = w, ...), then by the quotient of a size (l = C*q +
+    r), then by the cases of the equations. A module executes the same rewrites in every case:
+    `likely` receives those that explain a case, and the next cases are compared with them first.
+    Raises TraceError, Unsupported: the forward pass can be compared neither at all sizes nor by
+    quotients."""
     likely = [] if likely is None else likely
     waiting = [start]
     taken: set[SizeCase] = set()

@@ -227,11 +227,8 @@ def division_cases(
     """Split the case `region`: write a size under the first suitable one of `floors` (such as
     floor(l/C)) by its quotient, l = C*q + r, and return the disjoint cases that cover the region,
     each with its division. The division is None where the size is smaller than its divisor. [] if
-    no floor has a size that can be divided.
-
-    Raises:
-        TraceError: the floors divide the size by several others, or leave too many remainders.
-    """
+    no floor has a size that can be divided. Raises TraceError: the floors divide the size by
+    several others, or leave too many remainders."""
     chosen = next(filter(None, (dividend(floor, sizes, floors) for floor in floors)), None)
     if chosen is None:
         return []
@@ -256,11 +253,8 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
     divisors that are numbers, or the size that divides.
 
     None if `above` has no letter outside functions that is traced at every size (not at multiples
-    alone), or if `below` has a size that is not traced.
-
-    Raises:
-        TraceError: the floors divide the size by several other sizes, or leave too many remainders.
-    """
+    alone), or if `below` has a size that is not traced. Raises TraceError: the floors divide the
+    size by several other sizes, or leave too many remainders."""
     above, below = floor.args
     if not below.letters <= sizes.over.keys():  # the divisor has a size that was not given
         return None

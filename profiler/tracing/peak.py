@@ -4,8 +4,9 @@ The bytes alive at one moment (after one dispatched operation) are a polynomial 
 peak is the maximum over all moments, if the same operations run at all sizes; otherwise the maximum
 over the moments that were highest at some tried size.
 
-Words: `alive` lists the bytes alive after each operation of a run, so that a moment is an index of
-it; `inside` are the points at which the formula must hold.
+Words: `samples` makes and keeps the runs of the module at points (tuples of sizes); `alive` lists
+the bytes alive after each operation of a run, so that a moment is an index of it; `inside` are the
+points at which the formula must hold.
 """
 
 from __future__ import annotations

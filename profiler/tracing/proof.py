@@ -1,7 +1,8 @@
 """Tests formulas at sizes that they were not found from, and finds the smallest failing sizes.
 
-`base` is the point at which the search starts, the smallest sizes from which formulas are found;
-`least` are the smallest sizes at which they still hold.
+`samples` makes and keeps the runs of the module; `base` is the point at which the search starts,
+the smallest sizes from which formulas are found; `least` are the smallest sizes at which they still
+hold.
 """
 
 from __future__ import annotations

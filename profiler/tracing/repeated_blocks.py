@@ -258,12 +258,9 @@ class BlockSamples(SizeSamples):
     def proven(self, trace: Trace) -> Trace:
         """Check a trace by runs of the whole module, and return it with the sizes of these runs as
         its proof: the first sizes, the sizes of fewest operations at which the formulas of fewer
-        blocks were proven, and all sizes large at once, if that takes little longer.
-
-        Raises:
-            NotStraight, TraceError: the whole module differs there, or does not run; or a quantity
-                has no formula.
-        """
+        blocks were proven, and all sizes large at once, if that takes little longer. Raises
+        NotStraight, TraceError: the whole module differs there, or does not run; or a quantity has
+        no formula."""
         if trace.broken:
             raise NotStraight
         # points: the formulas' proof, the first sizes, all sizes large, the fewest operations
@@ -313,11 +310,8 @@ def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]
     tuple of its indices in all runs. Each other run has one more block in one stack: a moment
     before that stack keeps its distance from the start of the pass, a moment after it from the end,
     and a moment inside the stack has an entry for either index, since blocks may be counted from
-    either end.
-
-    Raises:
-        NotStraight: a moment is missing in another run, or its position is ambiguous.
-    """
+    either end. Raises NotStraight: a moment is missing in another run, or its position is
+    ambiguous."""
     ends = [sum(name.startswith(FORWARD) for name, _ in steps) for steps in runs]
     forward = [list(steps[:end]) for steps, end in zip(runs, ends, strict=True)]
     backward = [list(steps[end:]) for steps, end in zip(runs, ends, strict=True)]

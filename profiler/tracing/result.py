@@ -174,11 +174,8 @@ class Trace:
     @cached_property
     def zeros(self) -> ZeroArithmetic:
         """Formulas of the operations that the backward pass spends on zeros that pad gradients,
-        found at the first request.
-
-        Raises:
-            TraceError: the pass cannot be followed entry by entry; one sentence.
-        """
+        found at the first request. Raises TraceError: the pass cannot be followed entry by entry;
+        one sentence."""
         return self.followed()
 
     @property
@@ -239,12 +236,8 @@ class Trace:
 
     def sizes(self, text: str) -> dict[str, int]:
         """Parse --at: letter -> size from a text such as `d=128,l=256`, one for each letter in
-        `over`.
-
-        Raises:
-            TraceError: a letter is missing, unknown or given twice, a size is no number, or the
-                formulas do not hold there.
-        """
+        `over`. Raises TraceError: a letter is missing, unknown or given twice, a size is no number,
+        or the formulas do not hold there."""
         found: dict[str, int] = {}
         for entry in text.split(","):
             letter, _, typed = (part.strip() for part in entry.partition("="))

@@ -346,8 +346,8 @@ class FormulaSearch:
     """
 
     def __init__(self, samples: SizeSamples, backend: str, *, divided: bool) -> None:
-        """Begin a search that runs the module through `samples`. `divided`: whether sizes are
-        written by quotients, which takes smaller steps."""
+        """Begin a search that runs the module through `samples`, which keeps its runs. `divided`:
+        whether sizes are written by quotients, which takes smaller steps."""
         self.samples = samples
         self.backend = backend
         self.divided = divided

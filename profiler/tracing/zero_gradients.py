@@ -92,12 +92,8 @@ def by_class(operations: Operations) -> dict[str, int]:
 
 def zero_arithmetic_at(target: Target, sizes: Sizes, backend: Backend) -> Operations:
     """Run a module, and count the operations of its backward pass on zeros that pad gradients, at
-    one set of sizes.
-
-    Raises:
-        TraceError: the module does not run while its zeros are followed entry by entry; one
-            sentence.
-    """
+    one set of sizes. Raises TraceError: the module does not run while its zeros are followed entry
+    by entry; one sentence."""
     with torch.enable_grad():
         built = build_target(target, sizes)
         recorder = Recorder()

@@ -213,12 +213,8 @@ class Target:
 
 def load_target(target: str | Callable[..., Any]) -> Target:
     """Find the class or function that `package.module:factory` or `path/file.py:Class` names, or a
-    class or function that was passed itself.
-
-    Raises:
-        TraceError: there is no such file, package or name, it fails to import, or it is not
-            callable.
-    """
+    class or function that was passed itself. Raises TraceError: there is no such file, package or
+    name, it fails to import, or it is not callable."""
     if callable(target) and not isinstance(target, nn.Module):
         return Target(getattr(target, "__name__", "module"), target)
     if not isinstance(target, str):
@@ -312,12 +308,8 @@ class Built:
 
 def build_target(target: Target, sizes: Sizes) -> Built:
     """Build the module at these sizes on the meta device, with the factory's inputs or else x (b,
-    l, d).
-
-    Raises:
-        TraceError: the factory needs a size that was not given, refuses these sizes, or makes no
-            module.
-    """
+    l, d). Raises TraceError: the factory needs a size that was not given, refuses these sizes, or
+    makes no module."""
     with on_meta(), MetaMode():
         made = make(target, sizes)
     module = on_meta_device(made.module)
@@ -363,12 +355,9 @@ class Made:
 
 
 def make(target: Target, sizes: Sizes) -> Made:
-    """Make the module at these sizes and its inputs, by the factory on the default device.
-
-    Raises:
-        TraceError: the factory needs a size that was not given or fails, the result is no module or
-            has lazy parameters, or `forward` does not accept the inputs.
-    """
+    """Make the module at these sizes and its inputs, by the factory on the default device. Raises
+    TraceError: the factory needs a size that was not given or fails, the result is no module or has
+    lazy parameters, or `forward` does not accept the inputs."""
     given = _factory_sizes(target, sizes)
     try:
         with as_exception():
