@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler.modules.attention import EXPLICIT, SDPA, Attention
-from profiler.modules.base import Mixer, State, head_width, require_sizes
+from profiler.modules.base import Mixer, State, head_width
 from profiler.modules.registry import implementation
 
 
@@ -46,11 +46,11 @@ class CausalHeads(Mixer):
         wide_values: int = 1,
     ) -> None:
         """Declare the weights of n heads for rows of width d: queries and keys have the width w =
-        `wide_scores` * h, values u = `wide_values` * h, with h = d/n. The one option,
-        `output-bias`, adds b_out (d,) to the output."""
+        `wide_scores` * d/n, values u = `wide_values` * d/n. The one option, `output-bias`, adds
+        b_out (d,) to the output. ValueError unless w and u are whole."""
         super().__init__(d=d, l=l)
-        self.n, self.h = n, head_width(d, n)
-        self.scored, self.read = wide_scores * self.h, wide_values * self.h
+        self.n = n
+        self.scored, self.read = head_width(d, n, wide_scores), head_width(d, n, wide_values)
         self.declare_scores()
         self.W_V: nn.Parameter = self.weight(d, n * self.read)
         if self.LAYERED:
@@ -156,7 +156,6 @@ class WideScores(QueriesAndKeys):
     """Queries and keys of width v*h, values of width h."""
 
     def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
-        require_sizes(v=v)
         super().__init__(d=d, l=l, n=n, options=options, wide_scores=v)
 
 
@@ -166,7 +165,6 @@ class WideHeads(QueriesAndKeys):
     def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
         """Declare the weights of n heads, whose queries, keys and values have width v*h, h = d/n.
         `l` is the default capacity of the state, `output-bias` the one option."""
-        require_sizes(v=v)
         super().__init__(d=d, l=l, n=n, options=options, wide_scores=v, wide_values=v)
 
 
@@ -199,7 +197,7 @@ class OneSplitMatrix(CausalHeads):
 
     def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys, (..., n, h) each."""
-        return self.heads(x, self.W_U), x.reshape(*x.shape[:-1], self.n, self.h)
+        return self.heads(x, self.W_U), x.reshape(*x.shape[:-1], self.n, self.scored)
 
     @property
     def by(self) -> int:

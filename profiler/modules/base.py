@@ -24,12 +24,14 @@ def require_sizes(**sizes: int) -> None:
             raise ValueError(f"size {letter} must be a positive integer and is {size!r}")
 
 
-def head_width(d: int, n: int) -> int:
-    """h = d/n; raises a ValueError unless n divides d."""
-    require_sizes(n=n)
-    if d % n:
-        raise ValueError(f"d must be divisible by n: d = {d} and n = {n}")
-    return d // n
+def head_width(d: int, n: int, v: int = 1) -> int:
+    """v*d/n, the width of a head that is v times as wide as h = d/n; raises a ValueError unless n
+    divides v*d: heads of d = 7 and n = 3 are 7 wide for v = 3, and refused for v = 1."""
+    require_sizes(n=n, v=v)
+    if v * d % n:
+        wide, at = ("d", "") if v == 1 else ("v*d", f"v = {v}, ")
+        raise ValueError(f"{wide} must be divisible by n: {at}d = {d} and n = {n}")
+    return v * d // n
 
 
 def fan_in(shape: torch.Size) -> int:

@@ -703,6 +703,8 @@ def test_one_row_of_keys_serves_all_heads(causal: bool) -> None:
         ("lsa", {"l": 5, "d": 6, "n": 4}, "d must be divisible by n: d = 6 and n = 4"),
         ("vsa", {"l": 5, "d": 6, "n": 2}, "vsa explicit needs the size v and was given l, d, n"),
         ("vlsa-trained", {"l": 5, "d": 6, "n": 2, "v": 0}, "size v must be a positive integer"),
+        ("vlsa-trained", {"l": 5, "d": 7, "n": 3, "v": 2}, "v\\*d must be divisible by n: v = 2, "),
+        ("vlsa", {"l": 5, "d": 7, "n": 3, "v": 3}, "d must be divisible by n: d = 7 and n = 3"),
         ("ssa", {"l": 5, "d": 6, "n": 0}, "size n must be a positive integer and is 0"),
     ],
 )
@@ -710,6 +712,18 @@ def test_bad_sizes_are_refused(name: str, sizes: Sizes, message: str) -> None:
     for described in registry.implementations(name).values():
         with pytest.raises(ValueError, match=message):
             made(described, sizes)
+
+
+@pytest.mark.parametrize("described", registry.implementations("vlsa-trained").values())
+def test_wide_heads_fit_where_their_own_width_is_whole(described: Implementation) -> None:
+    """Of v = 3, d = 7 and n = 3 a head is 7 wide, though d/n is a fraction."""
+    sizes = {"l": 5, "d": 7, "n": 3, "v": 3}
+    module, x = made(described, sizes), tokens(2, sizes)
+    weights = {key: value.detach().numpy() for key, value in module.named_parameters()}
+    assert sum(map(np.size, weights.values())) == cm.parameters(mixer("vlsa-trained")).at(**sizes)
+    expected = np.stack([thesis("vlsa-trained", X, weights, sizes) for X in x.numpy()])
+    np.testing.assert_allclose(module(x).detach().numpy(), expected, atol=ROUNDING)
+    assert cm.count(mixer("vlsa-trained")).at(**sizes).total > 0
 
 
 def test_an_unknown_option_is_refused() -> None:
