@@ -42,7 +42,7 @@ from costmodel.networks.network import (
 )
 from costmodel.networks.part_costs import Counting as Counting, counting as counting
 from costmodel.networks.presets import names as names, preset as preset, presets as presets
-from costmodel.networks.training import RECOMPUTE
+from costmodel.networks.training import recomputed_layers
 from costmodel.program.adapters import adapted
 from costmodel.program.element_types import Dtypes
 from costmodel.questions.parameters import parameters
@@ -222,13 +222,7 @@ def memory_options(
             raise ModelError(f"--{name} is about what a training step holds: add "
                              f"--phase training-step")  # fmt: skip
     text = there.get("recompute", "none")
-    names_ = dict.fromkeys(listed(text)) or {text: None}
-    if unknown := [name for name in names_ if name not in (*RECOMPUTE, *blocks)]:
-        known = ", ".join(dict.fromkeys((*RECOMPUTE, *blocks)))
-        raise ModelError(f"--recompute '{unknown[0]}': expected one of {known}")
-    if len(names_) > 1 and {*names_} & {*RECOMPUTE}:
-        raise ModelError("--recompute takes none, layers, or names of blocks: one of the three")
-    there["recompute"] = ",".join(names_)
+    there["recompute"] = recomputed_layers(text, blocks, "--recompute")
     types: dict[str, str] = {}
     for part in (precision or "").split(",") if precision is not None else ():
         role, equals, dtype = part.strip().partition("=")

@@ -16,7 +16,7 @@ from costmodel.language.macros.norms import rms_norm
 from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Constant, Gather, Node, Ref, refs
 from costmodel.language.writing import function, sum_, top_k
-from costmodel.networks.parts import ACTIVATIONS, RMS_EPS, bounded_gates, noting
+from costmodel.networks.parts import RMS_EPS, activated, bounded_gates, noting
 from costmodel.symbolic.polynomial import Poly, sum_of
 
 SHAZEER = "Shazeer et al. 2017, arXiv 1701.06538, eqs. (1)-(5)"
@@ -236,7 +236,7 @@ def _activated(f: Form, rows: Mapping[str, Array], at: At, lead: str, activation
     of the arrays."""
     up = rows["up"]
     A, H = f.array(f"{lead}act", *up.shape), f.array(f"{lead}hidden", *up.shape)
-    A[at] = ACTIVATIONS[activation](rows.get("gate", up)[at])
+    A[at] = activated(activation, rows.get("gate", up)[at])
     H[at] = A[at] * (up[at] if "gate" in rows else A[at])
     return H
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from costmodel.errors import ModelError, Unanswered, Unsupported
+from costmodel.networks.answers import answers_of
 from costmodel.networks.live_set import largest_live_set
 from costmodel.networks.network import Network
 from costmodel.networks.part_costs import Counting
@@ -140,7 +141,9 @@ class MemoryBudget:
     @property
     def kept(self) -> Exact | Missing:
         """The activations kept for the gradients, of b sequences."""
-        about = self.network.answers("backward", self.counting, self.memory_options.recompute)
+        # of `costmodel model --replace`, another network may have the blocks that are named
+        again = self.memory_options.recompute
+        about = answers_of(self.network, "backward", self.counting, again)
         found: Activations | Missing = about.attempt(activations_of)
         return found if isinstance(found, Missing) else found.each * BATCH + found.alone
 

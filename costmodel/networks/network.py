@@ -13,6 +13,7 @@ from costmodel.networks.blocks import Description, Use
 from costmodel.networks.choices import Choices
 from costmodel.networks.from_choices import description
 from costmodel.networks.part_costs import Counting, counting, part_answers, part_sizes
+from costmodel.networks.training import recomputed_layers
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.count import counted
@@ -39,9 +40,13 @@ class Network(Assembly):
         Args:
             convention: as for mixers, and `dropout=free` or `dropout=mul`.
             recompute: whose forward passes run again before their gradients: "none", all "layers",
-                or those of blocks with these names, separated by commas; unknown names run nothing.
+                or those of blocks with these names, separated by commas.
+
+        Raises:
+            ModelError: `recompute` names no block of the network.
         """
-        return answers_of(self, stage, counting(convention), recompute)
+        again = recomputed_layers(recompute, self.described.recomputable)
+        return answers_of(self, stage, counting(convention), again)
 
     def parameters(self) -> Parameters:
         """The number of parameters of every part and in total, as formulas that `at` evaluates.

@@ -11,10 +11,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from statistics import NormalDist
 from typing import Any, TypeVar, cast
 
+from costmodel.errors import ModelError
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index
 from costmodel.language.macros import gates, norms
@@ -362,6 +363,15 @@ ACTIVATIONS: Mapping[str, Callable[[Node], Node]] = {
 """Name -> the activation of one entry."""
 
 
+def activated(name: str, entry: Node, **own: Callable[[Node], Node]) -> Node:
+    """An entry after the activation of this name in `ACTIVATIONS` or `own`, which holds those of
+    one part alone; ModelError for another name."""
+    known = {**ACTIVATIONS, **own}
+    if name not in known:
+        raise ModelError(f"unknown activation '{name}': expected one of {', '.join(known)}")
+    return known[name](entry)
+
+
 def _xielu(f: Form, entry: Node, at: Width) -> Node:
     """Declare the activation xIELU's parameters and arrays, and return the expression a_p max(x,
     0)^2 + a_n (exp(min(x, 0)) - 1 - min(x, 0)) + x/2 of an entry x at two indices, with a_p =
@@ -395,7 +405,7 @@ def dense(activation: str = "none", bias: bool = True) -> Mixer:
         i, c = f.index("i", 1, l), f.index("c", 1, width)
         a = f.index("a", 1, d)
         product = sum_(x[i, a] * W[a, c], over=a)
-        y[i, c] = ACTIVATIONS[activation](product if b_out is None else product + b_out[c])
+        y[i, c] = activated(activation, product if b_out is None else product + b_out[c])
     return m
 
 
@@ -420,8 +430,8 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
         first = sum_(x[i, a] * W_1[a, c], over=a)
         first = first if b_1 is None else first + b_1[c]
         active = f.array("active", l, width) if squared else hidden
-        known = ACTIVATIONS.get(activation)
-        active[i, c] = known(first) if known else _xielu(f, first, (i, c))
+        xielu = partial(_xielu, f, at=(i, c))
+        active[i, c] = activated(activation, first, xielu=xielu)
         if squared:
             hidden[i, c] = active[i, c] * active[i, c]
         second = sum_(hidden[i, c] * W_2[c, b], over=c)
@@ -495,7 +505,7 @@ def gated_ffn(
         first = mapped("gate", sum_(x[i, a] * W["gate"][a, c], over=a), c)
         first = _sparse_gate(f, first, (i, c)) if sparse else first
         A = f.array("active", l, width) if normed else G
-        A[i, c] = first if clamped else ACTIVATIONS[activation](first)
+        A[i, c] = first if clamped else activated(activation, first)
         if normed:
             G[i, c] = A[i, c] * A[i, c]
         U[i, c] = mapped("up", sum_(x[i, a] * W["up"][a, c], over=a), c)

@@ -8,14 +8,15 @@ additions an entry.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from typing import TypeVar
 
-from costmodel.errors import Unanswered, Unsupported
+from costmodel.errors import ModelError, Unanswered, Unsupported
 from costmodel.language.equations import System
+from costmodel.language.options import listed
 from costmodel.networks import parts
 from costmodel.networks.assembly import Assembly
 from costmodel.networks.blocks import FORWARD, Use
@@ -63,6 +64,22 @@ RECOMPUTE: Mapping[str, str] = {
     "gradients",
 }
 """Name -> which forward passes are run again in the backward pass; the first is the default."""
+
+
+def recomputed_layers(text: str, blocks: Collection[str], option: str = "recompute") -> str:
+    """Check and return what `option` says, without spaces: a name of `RECOMPUTE`, or names of
+    `blocks`, separated by commas.
+
+    Raises:
+        ModelError: an unknown name, or a name of `RECOMPUTE` beside another name.
+    """
+    names = dict.fromkeys(listed(text)) or {text: None}
+    if unknown := [name for name in names if name not in (*RECOMPUTE, *blocks)]:
+        known = ", ".join(dict.fromkeys((*RECOMPUTE, *blocks)))
+        raise ModelError(f"{option} '{unknown[0]}': expected one of {known}")
+    if len(names) > 1 and {*names} & {*RECOMPUTE}:
+        raise ModelError(f"{option} takes none, layers, or names of blocks: one of the three")
+    return ",".join(names)
 
 
 @dataclass(frozen=True, eq=False)

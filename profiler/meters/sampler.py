@@ -33,6 +33,7 @@ from profiler.meters.intervals import (
     no_interval,
     spread,
 )
+from profiler.meters.limits import refuse_impossible
 from profiler.meters.timers import Call, CudaTimer, Timer, do_nothing
 from profiler.records.grades import BUSY, INTERRUPTED, ONE_SAMPLE, ONE_THREAD, QUIET, THROTTLED
 
@@ -503,11 +504,14 @@ class LatencyLimits:
     cold: bool = True  # whether calls are also timed from cold caches
 
     def __post_init__(self) -> None:
-        if not (1 <= self.min_blocks <= self.max_blocks and self.regions and self.warmup_calls):
+        """Raise ValueError for a number that no measurement can have (`refuse_impossible`), such as
+        no blocks, regions or calls of warm-up, or sampling for 0 s; and for fewer `max_blocks` than
+        `min_blocks`."""
+        least = dict.fromkeys(("min_blocks", "max_blocks", "regions", "warmup_calls"), 1)
+        refuse_impossible(self, least, ("max_seconds",))
+        if self.min_blocks > self.max_blocks:
             raise ValueError(
-                f"expected 1 <= min_blocks <= max_blocks, got {self.min_blocks} and "
-                f"{self.max_blocks}; and regions and warmup_calls of 1 or more, got {self.regions} "
-                f"and {self.warmup_calls}"
+                f"expected min_blocks <= max_blocks, got {self.min_blocks} and {self.max_blocks}"
             )
 
     @classmethod

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -109,12 +109,15 @@ class Selective(Mixer):
         }
 
     @torch.no_grad()
-    def carrying(self, batch: int, length: int | None, S: Tensor, **widths: int) -> PreparedState:
-        """Make the state before the first token: S (zeros), and zeros for the last k-1 rows that
-        each convolution reads (`widths`: name of a map -> its width), for any number of tokens
-        (`sliding`); `prepared` holds A, the negative rates of the decays exp(Delta A)."""
+    def carrying(
+        self, batch: int, length: int | None, shape: Sequence[int], **widths: int
+    ) -> PreparedState:
+        """Make the state before the first token: S, zeros (batch, *shape), and zeros for the last
+        k-1 rows that each convolution reads (`widths`: name of a map -> its width), for any number
+        of tokens (`sliding`); `prepared` holds A, the negative rates of the decays exp(Delta A).
+        ValueError for a batch or length that is no positive integer."""
         require_sizes(batch=batch, length=self.l if length is None else length)
-        arrays = {"S": S, **self.short_rows(batch, **widths)}
+        arrays = {"S": self.like.new_zeros(batch, *shape), **self.short_rows(batch, **widths)}
         state = PreparedState(arrays, newest_first=True, sliding=True, carried=("S",))
         state.prepared = self.A()
         return state
@@ -233,8 +236,7 @@ class Mamba(Selective):
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """An empty state with S, and the last k-1 rows of the convolution."""
-        S = self.like.new_zeros(batch, self.E, self.N)
-        return self.carrying(batch, length, S, X=self.E)
+        return self.carrying(batch, length, (self.E, self.N), X=self.E)
 
 
 class MambaScanned(Mamba):
@@ -460,9 +462,9 @@ class Mamba2Recurrent(Mamba2):
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """An empty state with S, and the last k-1 rows of each convolution."""
-        S = self.like.new_zeros(batch, self.G, self.n // self.G, self.P, self.N)
+        shape = (self.G, self.n // self.G, self.P, self.N)
         X, K = self.n * self.P, self.G * self.N
-        return self.carrying(batch, length, S, X=X, K=K, Q=K)
+        return self.carrying(batch, length, shape, X=X, K=K, Q=K)
 
 
 class Mamba2Scanned(Mamba2Recurrent):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import costmodel as cm
 from costmodel import Mixer
+from costmodel.errors import ModelError
 from costmodel.networks import parts
 from costmodel.networks.experts import active, experts
 from costmodel.oracle.execute import execute, random_arrays
@@ -349,3 +351,11 @@ def test_residual_adds_its_two_rows() -> None:
     part = PARTS["residual"]
     x = np.random.default_rng(1).normal(size=(4, 2, 6))
     assert (cm.evaluate(part, {"x": x}, SMALL) == x[:, 0] + x[:, 1]).all()
+
+
+@pytest.mark.parametrize("part", [parts.dense, parts.ffn, parts.gated_ffn])
+def test_unknown_activations_are_refused(part: Callable[[str], Mixer]) -> None:
+    own = ", xielu" if part is parts.ffn else ""
+    expected = f"^unknown activation 'swish': expected one of {', '.join(parts.ACTIVATIONS)}{own}$"
+    with pytest.raises(ModelError, match=expected):
+        part("swish")

@@ -15,6 +15,7 @@ import pytest
 
 import cli
 from costmodel import networks
+from costmodel.errors import ModelError
 from costmodel.language.nodes import Array
 from costmodel.networks import part_costs
 from costmodel.networks.answers import whole
@@ -207,6 +208,13 @@ def test_recomputed_layers_are_on_the_path_once_more() -> None:
     layers = [run.use for run in schedule(net, 3) if run.use in inside]
     more = sum(of_part(use, "span", "training", at) for use in layers)
     assert again.figure(FIGURES["span"]) == value(net, "span", "training-step", at) + more
+
+
+def test_blocks_that_are_not_there_cannot_be_recomputed() -> None:
+    net = made("decoder", 3)
+    names = "none, layers, self-attention"
+    with pytest.raises(ModelError, match=f"^recompute 'typo': expected one of {names}$"):
+        net.answers("backward", recompute="typo")
 
 
 @pytest.mark.parametrize(

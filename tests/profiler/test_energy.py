@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from profiler.meters.energy.estimate import PairedEnergy, paired_energy, student
 from profiler.meters.energy.protocol import EnergyLimits, energy_readings
 from profiler.meters.energy.trials import Campaign
 from profiler.meters.energy.window import Poller, Running, mean_power
+from profiler.meters.sampler import LatencyLimits
 from profiler.records.reading import Reading, Unavailable
 from profiler.run.energy_tokens import per_token, tokens
 from tests.nvml.board import SAMPLING, Busy, Simulated
@@ -264,12 +266,38 @@ def test_what_is_asked_for_is_refused_with_a_reason() -> None:
 
 
 def test_limits_refuse_nonsense() -> None:
-    with pytest.raises(ValueError, match="expected 2 trials or more"):
-        EnergyLimits(trials=1)
-    with pytest.raises(ValueError, match="expected window_s > 0 seconds, got 0"):
-        EnergyLimits(window_s=0)
     with pytest.raises(ValueError, match="confidence between 0 and 1"):
         EnergyLimits(confidence=95)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "said"),
+    [
+        (EnergyLimits, "trials", 1, "a whole number >= 2"),
+        (EnergyLimits, "parts", 0, "a whole number >= 1"),
+        (EnergyLimits, "parts", 2.5, "a whole number >= 1"),
+        (EnergyLimits, "parts", True, "a number"),
+        (EnergyLimits, "min_periods", 0, "a whole number >= 1"),
+        (EnergyLimits, "min_batches", -1, "a whole number >= 1"),
+        (EnergyLimits, "window_s", 0, "above 0 and finite"),
+        (EnergyLimits, "max_window_s", math.inf, "above 0 and finite"),
+        (EnergyLimits, "poll_s", math.nan, "above 0 and finite"),
+        (EnergyLimits, "patience_s", -1.0, "0 or more"),
+        (EnergyLimits, "temperature_C", math.nan, "0 or more"),
+        (EnergyLimits, "steady", "0.1", "a number"),
+        (LatencyLimits, "regions", -1, "a whole number >= 1"),
+        (LatencyLimits, "warmup_calls", 0, "a whole number >= 1"),
+        (LatencyLimits, "retries", -1, "a whole number >= 0"),
+        (LatencyLimits, "max_seconds", 0.0, "above 0 and finite"),
+        (LatencyLimits, "settled", math.nan, "0 or more"),
+        (LatencyLimits, "cold", 1, "True or False"),
+    ],
+)
+def test_impossible_limits_are_refused_by_name(
+    kind: Callable[..., object], name: str, value: object, said: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^expected {name} to be {said}, got {value!r}$"):
+        kind(**{name: value})
 
 
 def test_reading_the_sensor_leaves_the_host_alone(board: Simulated) -> None:

@@ -527,7 +527,7 @@ def test_wrong_tokens_and_lengths_are_refused(described: Implementation) -> None
     with pytest.raises(ValueError, match=r"x is torch.float32 and the parameters are"):
         module.step(torch.zeros(2, d, dtype=torch.float32), state)
     assert state.position == 0
-    for batch, length in [(0, 3), (1, 0), (1, -2)]:
+    for batch, length in [(0, 3), (1, 0), (1, -2), (True, 3), (2.5, 3), (2, True)]:
         with pytest.raises(ValueError, match="must be a positive integer and is"):
             module.initial_state(batch, length, *contexts)
 

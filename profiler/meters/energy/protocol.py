@@ -46,6 +46,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from profiler.meters.limits import refuse_impossible
 from profiler.records.reading import Reading
 
 SYSTEMATIC = 0.05
@@ -174,14 +175,12 @@ class EnergyLimits:
     confidence: float = 0.95  # of the intervals
 
     def __post_init__(self) -> None:
-        """Raise ValueError for fewer than 2 trials, one of the `times` below that is not above 0 s,
-        or a confidence outside (0, 1)."""
-        if self.trials < 2:
-            raise ValueError(f"expected 2 trials or more, for their spread; got {self.trials}")
-        times = ("window_s", "min_window_s", "settle_s", "warm_s", "idle_s", "poll_s")
-        for name in times:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"expected {name} > 0 seconds, got {getattr(self, name)}")
+        """Raise ValueError for a number that no measurement can have (`refuse_impossible`): fewer
+        than 2 trials, for their spread, no parts, steps or batches in a window, lengths of load or
+        rest that are not above 0 s, or a confidence outside (0, 1)."""
+        least = {"trials": 2, "parts": 1, "min_periods": 1, "min_batches": 1}
+        times = ("window_s", "min_window_s", "max_window_s", "warm_s", "idle_s", "poll_s")
+        refuse_impossible(self, least, ("settle_s", *times))
         if not 0 < self.confidence < 1:
             raise ValueError(f"expected a confidence between 0 and 1, got {self.confidence}")
 

@@ -16,7 +16,7 @@ from costmodel.language.nodes import Array, Constant
 from costmodel.language.writing import sum_
 from costmodel.mixers.self_attention import Rotated, seen_rows, with_bias
 from costmodel.networks.architectures.equations.streams import active_one, several
-from costmodel.networks.parts import ACTIVATIONS, RMS_EPS, noting
+from costmodel.networks.parts import RMS_EPS, activated, noting
 from costmodel.symbolic.polynomial import Poly
 
 GEMMA = "transformers, Gemma4TextAttention, kv_sharing_modes"
@@ -171,7 +171,7 @@ def layer_input(activation: str, streams: bool = False) -> Mixer:
         if w_x is not None:
             read = f.array("read", l, d)
             read[i, b] = x[i, A, b] * w_x[b]
-        G[i, c] = ACTIVATIONS[activation](sum_(read[i, a] * W_gate[a, c], over=a))
+        G[i, c] = activated(activation, sum_(read[i, a] * W_gate[a, c], over=a))
         H[i, c] = G[i, c] * S[i, c]
         y[i, b] = sum_(H[i, c] * W_down[c, b], over=c)
     return m

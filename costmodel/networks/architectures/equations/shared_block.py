@@ -16,7 +16,7 @@ from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.nodes import Array, Node
 from costmodel.language.writing import sum_
 from costmodel.mixers.self_attention import Rotated, seen_rows
-from costmodel.networks.parts import ACTIVATIONS, RMS_EPS, noting
+from costmodel.networks.parts import RMS_EPS, activated, noting
 from costmodel.symbolic.polynomial import Poly
 
 SOURCE = "Glorioso et al. 2024, arXiv 2405.16712 and 2411.15242; transformers, Zamba2Model"
@@ -139,7 +139,7 @@ def gated_ffn(number: int, activation: str, adapted: bool = False, biased: bool 
         def plus(value: Node, one: str, at: Index) -> Node:
             return value + offset[one][at] if biased else value
 
-        G[i, c] = ACTIVATIONS[activation](plus(_mapped(f, x, W["gate"], c, narrow), "gate", c))
+        G[i, c] = activated(activation, plus(_mapped(f, x, W["gate"], c, narrow), "gate", c))
         U[i, c] = plus(_mapped(f, x, W["up"], c, narrow), "up", c)
         H[i, c] = G[i, c] * U[i, c]
         y[i, b] = plus(sum_(H[i, c] * W_down[c, b], over=c), "down", b)
