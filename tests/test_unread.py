@@ -16,6 +16,9 @@ from costmodel.proofs.against_oracle import causal
 from costmodel.proofs.check import prove
 from costmodel.proofs.tried_sizes import equation_sizes
 from costmodel.proofs.unread import said
+from costmodel.questions.counting.counts import with_once
+from costmodel.questions.counting.empty_sums import reads_nothing, spared
+from costmodel.questions.subject import system_of
 from tests.small import forms, variants, without_inference
 
 
@@ -118,3 +121,14 @@ def test_built_in_mixers_read_their_parameters(name: str) -> None:
     forms = builtin(name).forms.values()
     read = {array for form in forms for e in form.equations for array in e.value.arrays}
     assert not {*builtin(name).parameters} - read
+
+
+def test_operations_on_gradients_that_nothing_reads_in_numbers() -> None:
+    """At l = 1 no row decays a row before it: A = -exp(log_A), of 2 channels with 3 states each,
+    gets a sum of no term, and log_A.grad = A.grad A takes a product an entry."""
+    step = system_of(builtin("mamba"), "recurrent", (), "training-step")
+    sizes = {"d": 6, "N": 3, "E": 2, "R": 1, "k": 2}
+    one, two = ({**sizes, "l": length} for length in (1, 2))
+    assert [reads_nothing(step.forward, at) for at in (one, two)] == [True, False]
+    found = [spared(step, "training-step", at).at() for at in (one, two)]
+    assert [with_once(counts) for counts in found] == [{"mul": 6}, {}]

@@ -5,8 +5,9 @@ shape, and adds and multiplies these zeros: the separate uses x[0] and x[1] give
 The equations count nothing there. Each storage has a mask of the entries that hold a gradient.
 Each dispatched operation is counted again at these entries alone; the difference is the work on
 padding zeros. No value is read: an entry is a padding zero only if a padding operation wrote it, or
-an operation computed it from padding zeros. Zeros of a mask in the model or of padded inputs are
-ordinary numbers, and so are all results of a forward pass that runs again in the backward pass.
+an operation computed it from padding zeros, or summed no term. Zeros of a mask in the model or of
+padded inputs are ordinary numbers, and so are all results of a forward pass that runs again in the
+backward pass.
 """
 
 from __future__ import annotations
@@ -72,16 +73,17 @@ class ZeroGradientCounter(DispatchMode):
         """Add the operations that a call spends on padding zeros to `spent`; return (result, mask)
         for each result that needs a mask (True at entries that hold a gradient). [] if every entry
         of the results is taken to hold one: in a forward pass that runs again, for a call with
-        `out=`, if no operand has a mask (unless the operation makes padding zeros itself: `EMPTY`,
-        `FILLING`), or for an operation that neither only moves entries (`MOVES`, a copy) nor has a
-        rule for masks (`COUNTED`) and, at this call, a counting rule."""
+        `out=`, if each operand has entries, and none has a mask (unless it makes padding zeros
+        itself: `EMPTY`, `FILLING`), or for an operation that neither only moves entries (`MOVES`, a
+        copy) nor has a rule for masks (`COUNTED`) and, at this call, a counting rule."""
         name = call.name.removeprefix("aten::")
         own = name.removesuffix("_")
         if torch.is_grad_enabled() or any(argument.is_out for argument in func._schema.arguments):
             return []
         if name in EMPTY or (name == "scalar_tensor" and args[0] == 0):
             return [(call.output, uniform_mask(call.output, there=False))]
-        if name not in FILLING and all(mask_if_any(t) is None for t in call.inputs):
+        # of a tensor without entries, a sum is a gradient of no term
+        if name not in FILLING and all(t.numel() and mask_if_any(t) is None for t in call.inputs):
             return []
         if name in MOVES:
             return moved(func, args, kwargs, call)
@@ -335,7 +337,7 @@ def masked_convolution(call: Call) -> MaskedCount:
 COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
     **dict.fromkeys(("mul", "div", "neg", "_to_copy"), both_hold),
     **dict.fromkeys(("add", "sub"), either_holds),
-    **dict.fromkeys(DERIVATIVES, where_gradient),
+    **dict.fromkeys((*DERIVATIVES, "softplus_backward", "gelu_backward"), where_gradient),
     "where": where_chosen,
     "scatter": where_scattered,
     "sum": masked_sum,

@@ -18,6 +18,7 @@ from costmodel.program.element_types import element_bytes
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.activations import activations_of
 from costmodel.questions.count import contracted
+from costmodel.questions.counting.empty_sums import reads_nothing, spared
 from costmodel.questions.counting.peers import Contraction
 from costmodel.questions.question import BATCH
 from costmodel.questions.subject import system_of
@@ -43,6 +44,7 @@ from profiler.reconcile.live_sets import APART, live_sets
 from profiler.records.measurement import Measurement
 from profiler.run.lower_bounds import readings_below
 
+UNREAD = "arrays that nothing reads at these sizes, as decays at l = 1, get no gradient in autograd"
 NOTHING_KEPT = "only a phase with gradients keeps tensors for a backward pass"
 
 
@@ -183,6 +185,15 @@ class Executed:
             turned = number
         return first, found
 
+    def unread(self, sizes: Mapping[str, int]) -> Classes:
+        """The operations of the equations on gradients that nothing reads at these sizes, which
+        autograd does not compute (`empty_sums.spared`); {} in a phase without gradients."""
+        of = self.mixer, self.does.form, self.does.rewrites
+        if self.phase not in TRAINING_STEP or not reads_nothing(system_of(*of, "training"), sizes):
+            return {}
+        found = by_class(spared(system_of(*of, self.phase), self.phase, sizes))
+        return {name: n for name, n in classes_at(found, sizes).items() if n}
+
     def _operations(self, does: Described) -> ByClass:
         """The operations, for b sequences, of the equations that a description executes."""
         return by_class(executed_counts(self.mixer, does, self.phase))
@@ -296,7 +307,9 @@ def recounts(
     the executed one, for instance `form=stream`, then `safe-softmax`. The equations are counted
     again after each switch: a cause is the difference from the count before. A switch after which
     the equations cannot be counted forms one cause with the next switch. The last count is rung 2,
-    so the causes add up to the whole gap; causes without a difference are left out.
+    so the causes add up to the whole gap; causes without a difference are left out. In a phase with
+    gradients, the cause `unread` takes away the operations on gradients that nothing reads at these
+    sizes.
 
     Raises:
         Unsupported: the equations cannot be counted before the first or after the last switch.
@@ -309,6 +322,9 @@ def recounts(
         if added := class_differences(after, current):
             causes.append(Cause(1, 2, name, added, meaning))
         current = after
+    if spare := executed.unread(sizes):
+        causes.append(Cause(1, 2, "unread", class_differences({}, spare), UNREAD))
+        current = class_differences(current, spare)
     return first, current, tuple(causes)
 
 

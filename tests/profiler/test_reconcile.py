@@ -112,6 +112,26 @@ def test_nothing_is_unexplained_on_a_gpu(chosen: Implementation, phase: str) -> 
     assert result.explained, (result.unexplained, result.uncounted, result.peers)
 
 
+@pytest.mark.parametrize(
+    ("mixer", "unread"),
+    [
+        ("mamba", {"mul": -4}),  # log_A.grad = A.grad A, of 2 channels with 2 states each
+        ("rg-lru", {"mul": -12, "add": -6, "div": -6, "exp": -6}),
+    ],
+)
+def test_gradients_that_nothing_reads_are_a_cause(mixer: str, unread: dict[str, int]) -> None:
+    """At l = 1 no row reads a decay, and the equations count with sums of no term: a loop hands
+    decays no gradient, a scan computes with zeros in the gradient's place."""
+    for name in ("recurrent", "scan"):
+        sizes = {"b": 2, "l": 1, "d": 6, "n": 2}
+        result = reconciled(mixer, implementations(mixer)[name], sizes, "training-step")
+        assert result.explained, result.unexplained
+        causes = {cause.name: cause.counts for cause in result.causes}
+        assert causes["unread"] == unread
+        padded = causes.get("zeros", {})
+        assert (name == "scan") == all(padded.get(x, 0) + n >= 0 for x, n in unread.items())
+
+
 WHOLE = [chosen for chosen in ALL if not chosen.step_form]
 
 

@@ -98,6 +98,16 @@ JOINED: Rules[Callable[..., Exact]] = Rules.like(
 share one here, such as Sub with Add."""
 
 
+def count_part(part: IterationDomain, accounting: str = "strict") -> Counts:
+    """The counts of one equation at the points that a phase executes; of points that are executed
+    once for all sequences in `once`."""
+    tally = count_instances(part, accounting)
+    counts = Counts({}, Counts(tally)) if part.once else Counts(tally, Counts({}))
+    if part.joined:
+        counts = replace(counts, joined=_joined(part.equation.value, _points(part, accounting)))
+    return counts
+
+
 @cache
 def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
     """Array as the mixer's author wrote it -> the counts of its equation in a phase, work on
@@ -106,10 +116,7 @@ def count_equations(system: System, phase: str, accounting: str = "strict") -> M
     the author's array."""
     found: dict[str, Counts] = {}
     for part in iteration_domains(system, phase):
-        tally = count_instances(part, accounting)
-        counts = Counts({}, Counts(tally)) if part.once else Counts(tally, Counts({}))
-        if part.joined:
-            counts = replace(counts, joined=_joined(part.equation.value, _points(part, accounting)))
+        counts = count_part(part, accounting)
         name = part.equation.part_of
         found[name] = found[name] + counts if name in found else counts
     return found

@@ -2,18 +2,38 @@
 
 Every entry has a gradient at all sizes; the gradient of an entry that nothing reads is an empty
 sum, 0. An equation that reads this 0 counts its operations as for any other value; a note below a
-table names the arrays with such entries.
+table names the arrays with such entries. Autograd computes no gradient of an array that nothing
+reads: `spared` gives the operations that are counted on gradients that are empty sums throughout.
+At l = 1 no row decays a row before it: in A = -exp(log_A), A has the gradient 0 of no row, and
+log_A.grad = A.grad A takes a multiplication an entry in the equations, and none in autograd.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import Array
+from costmodel.language.indices import Index
+from costmodel.language.nodes import (
+    Array,
+    Constant,
+    Node,
+    Reduce,
+    Ref,
+    refs,
+    rewrite,
+    substitute,
+)
 from costmodel.program.dependence import reads
-from costmodel.program.nonempty import may_be_empty
+from costmodel.program.nonempty import may_be_empty, present
+from costmodel.program.phases import IterationDomain, iteration_domains
 from costmodel.program.trip_count import Points
+from costmodel.questions.counting.by_equation import count_part
+from costmodel.questions.counting.counts import Counts
+from costmodel.symbolic.constraints import Constraints, infeasible
+from costmodel.symbolic.polynomial import Poly
 
 
 def empty_sums(system: System, sizes: Mapping[str, int]) -> list[Array]:
@@ -46,3 +66,93 @@ def _is_read(system: System, array: Array, sizes: Mapping[str, int]) -> bool:
 
 def _points(equation: Equation) -> Points:
     return Points(equation, tuple(i.atom for i in equation.indices), equation.domain, "strict")
+
+
+NOTHING = Reduce("sum", Constant(Poly()), (Index("none", (Poly.of(1),), (Poly(),)),))
+"""A sum of no term: 0, which costs nothing, as adding it or multiplying by it does."""
+
+
+def reads_nothing(system: System, sizes: Mapping[str, int]) -> bool:
+    """Whether some read of an equation has no instance at these sizes, as that of the row before by
+    rows 2..l at l = 1. Where each read has one, `spared` is empty."""
+    at = _numbers(sizes)
+
+    def nowhere(around: Constraints) -> bool:
+        return infeasible(frozenset(c.substitute(at) for c in around))
+
+    return any(
+        nowhere(equation.domain.union(*(index.constraints for index in over)))
+        for equation in system.equations
+        for _, over in refs(equation.value)
+    )
+
+
+def spared(system: System, phase: str, sizes: Mapping[str, int]) -> Counts:
+    """The operations that a phase with gradients counts at these sizes, and would not count if
+    gradients that are empty sums throughout were absent, and gradients made of these alone. As for
+    all counts: of one sequence, with the work on weights alone in `once`; numbers at these sizes.
+
+    Raises:
+        Unsupported: the operations of an equation are not summed exactly.
+    """
+    absent, found = _absent(system, sizes), Counts({}, Counts({}))
+    for part in iteration_domains(system, phase):
+        if part.equation.array in absent or not absent.isdisjoint(part.equation.value.arrays):
+            part = _in_numbers(part, sizes)
+            left = count_part(_without(part, absent))
+            found += count_part(part) + left.scaled({}, Poly.of(-1), Poly.of(-1))
+    return found
+
+
+def _absent(system: System, sizes: Mapping[str, int]) -> frozenset[Array]:
+    """The arrays of a backward pass whose entries are all empty sums at these sizes: of no reader,
+    or of products with arrays that are absent."""
+    waiting: dict[Array, list[IterationDomain]] = {}
+    for equation in system.backward:
+        part = _in_numbers(IterationDomain(equation, equation.domain, once=False), sizes)
+        waiting.setdefault(equation.array, []).append(part)
+
+    def is_empty(part: IterationDomain) -> bool:
+        return infeasible(part.constraints) or _without(part, found).equation.value == NOTHING
+
+    found = frozenset[Array]()
+    while more := {array for array, parts in waiting.items() if all(map(is_empty, parts))}:
+        found |= more
+        waiting = {array: parts for array, parts in waiting.items() if array not in found}
+    return found
+
+
+def _in_numbers(part: IterationDomain, sizes: Mapping[str, int]) -> IterationDomain:
+    """The points of an equation at these sizes, in numbers."""
+    at = _numbers(sizes)
+    equation = part.equation
+    indices, value = substitute(equation.indices, at), substitute(equation.value, at)
+    around = frozenset(c.substitute(at) for c in part.constraints)
+    return replace(
+        part, equation=replace(equation, indices=indices, value=value), constraints=around
+    )
+
+
+def _without(part: IterationDomain, absent: frozenset[Array]) -> IterationDomain:
+    """The points of an equation, in numbers, with `NOTHING` for each read of an `absent` array, and
+    for each expression that is then an empty sum at all points, with what its operands would cost.
+    A transform, scan or selection is executed as a whole, whatever it reads."""
+    if part.equation.value.alone:
+        return part
+
+    def change(node: Node) -> Node:
+        match node:
+            case Ref() if node.array in absent:
+                return NOTHING
+            case _:
+                try:
+                    return node if present(node, part.constraints) else NOTHING
+                except Unsupported:  # a maximum that may have no term
+                    return node
+
+    value = rewrite(part.equation.value, change)
+    return replace(part, equation=replace(part.equation, value=value))
+
+
+def _numbers(sizes: Mapping[str, int]) -> Mapping[str, Poly]:
+    return {letter: Poly.of(value) for letter, value in sizes.items()}
