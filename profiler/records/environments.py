@@ -22,7 +22,7 @@ def environment_differences(
 
     Facts that vary from run to run (`VARYING`) are not compared. A fact that is None or absent in
     one environment is unknown there and does not differ, but an absent environment variable is
-    unset and may differ. With `boards`, two boards of the same model differ.
+    unset and may differ, if both list variables. With `boards`, two boards of one model differ.
     """
     first, second = flat(a), flat(b)
     found = []

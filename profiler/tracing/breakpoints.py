@@ -51,9 +51,9 @@ FOLLOWED = (Max, Min, FloorDiv, Mod, PythonMod)
 def run_breakpoints(samples: SizeSamples, base: Point) -> list[Point]:
     """Run the module at the sizes at which conditions of its code (l < 1024) change along each
     letter, and at their neighbours; return the points (tuples of sizes, one per letter) at which
-    the module runs. The search starts at the point `base`; `samples` keeps every run. A condition
-    that is not followed (with a function outside `FOLLOWED`, beyond `RUNS` points, or of a size
-    with more than `STEPS` constants) becomes a doubt: a reason why formulas may fail elsewhere."""
+    the module runs. The search starts at the point `base`; `samples` keeps every run. Conditions
+    that may be missed (with a function outside `FOLLOWED`, beyond `RUNS` points, of a size with
+    more than `STEPS` constants) become doubts: reasons why formulas may fail elsewhere."""
     found: dict[Point, None] = {}
     followed: Counter[Any] = Counter()  # how often each of the `condition_keys` was followed
     waiting = [base]  # grows by a point of each branch that is found

@@ -331,7 +331,7 @@ def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]
 def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set[int]]:
     """For each operation of a pass, its indices in a pass with one more block, counted from the
     start and from the end: one or two, or none if the passes share no such operation. Raises
-    NotStraight: the longer pass is the shorter, or both resemble each other in too many places."""
+    NotStraight: `long` has fewer operations, or both resemble each other in too many places."""
     more = len(long) - len(short)
     ahead, behind = (
         _common_prefix(short, long),

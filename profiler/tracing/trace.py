@@ -687,9 +687,11 @@ class FormulaSearch:
         """A basis of functions of letter i (with interpolation places), of which every number of a
         run is a combination along the letter, of the first of `kinds` that has some: powers (1, l,
         l**2, ...) or atoms (step functions such as ceil(l/8)), with the number of steps above the
-        base from which they hold. If none has, powers that hold as long as the code's tests have
-        the same value as at the base; else the powers up to 3, whose formulas the proof then finds
-        to fail. Raises TraceError: the module fails at a size next to the base."""
+        base from which they hold. The trial of `kinds` ends where a condition of the code has
+        changed since the base, or where the size from which functions hold depends on other
+        letters. If none has some, powers that hold as long as the code's conditions have the same
+        value as at the base; else the powers up to 3, whose formulas the proof then finds to fail.
+        Raises TraceError: the module fails at a size next to the base."""
         letter, step = self.samples.letters[i], self.samples.multiples[i]
         ways = {POWERS: self.powers_from, ATOMS: self.atoms_from}
         for way, later in kinds:
@@ -739,8 +741,8 @@ class FormulaSearch:
 
     def unchanged_until(self, base: Point, i: int, start: int) -> bool:
         """Whether no condition on sizes that the module's code tests changes between the base and
-        the size `start` of letter i. Conditions on letter i alone may change beyond its first `FEW`
-        sizes."""
+        the size `start` of letter i. Conditions on letter i alone may change within the first `FEW`
+        sizes from the base on."""
         samples, boundaries = self.samples, self.samples.boundaries
         near = min(start, base[i] + FEW * samples.multiples[i])
         alone = [c for c in boundaries if len(c.letters) == 1]
