@@ -47,6 +47,11 @@ def read_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
     return found
 
 
+def not_text(error: UnicodeDecodeError) -> str:
+    """The reason why a file is no text, in words."""
+    return f"byte {error.start + 1:,} of the file is no text in UTF-8"
+
+
 def read_data(path: Path) -> Any:
     """The parsed contents of a data file: TOML if its name ends in .toml, else JSON.
 
@@ -55,6 +60,8 @@ def read_data(path: Path) -> Any:
     """
     try:
         text = read_bytes(path).decode()
+        if not text.strip():
+            raise ValueError("the file is empty")
         if path.suffix != ".toml":
             return json.loads(text)
         import tomllib  # a table of mixers reads no TOML
@@ -62,6 +69,8 @@ def read_data(path: Path) -> Any:
         return tomllib.loads(text)
     except OSError as error:
         raise ValueError(error.strerror) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(not_text(error)) from None
     except RecursionError:
         raise ValueError("the file nests too deeply") from None
     except ValueError as error:

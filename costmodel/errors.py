@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from opcode import opmap
 from traceback import walk_tb
 from types import FunctionType
@@ -129,6 +130,17 @@ def shortened(text: str, most: int = 80) -> str:
     '99999999999999999999... (99 characters)'
     """
     return text if len(text) <= most else f"{text[: most // 4]}... ({len(text):,} characters)"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question for the message about an unknown word: the name among `known` that is most similar
+    to the word; "" if none is similar.
+
+    >>> did_you_mean("fwd", ["forward", "backward"]), did_you_mean("x", ["forward"])
+    ("did you mean 'forward'? ", '')
+    """
+    near = get_close_matches(word, [*known], 1)
+    return f"did you mean '{near[0]}'? " if near else ""
 
 
 def described(value: object) -> str:

@@ -162,7 +162,7 @@ def beyond_table(use: Use, stage: str, sizes: Mapping[str, int]) -> str | None:
         return None
     return (
         f"{use.name}: position {last} = {last.at(sizes)} would lie beyond the table, which covers "
-        f"{use.rows} positions"
+        f"{use.rows} positions: choose {last} = {use.rows} at most"
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from costmodel.data import data_dir, read_data
 from costmodel.errors import ModelError
+from costmodel.symbolic.sizes import LARGEST
 
 ACTIVATIONS: Mapping[str, str] = {
     "relu": "relu",
@@ -93,6 +94,23 @@ TABLES_OF_ANGLES = frozenset(
 )
 """Names of rotary parameters that only change numbers in tables of cosines and sines, and of a
 scale of queries, `llama_4_scaling_beta`, that remarks on its classes call not counted."""
+
+
+MOST_LAYERS = 10_000
+"""The largest number of layers that is read: a reader makes a block for each layer."""
+
+
+class FieldSize(int):
+    """A size, with the name of its field for messages, or a formula of such names."""
+
+    field: str
+
+    @classmethod
+    def of(cls, field: str, size: int) -> FieldSize:
+        """The size that the field `field` has."""
+        found = cls(size)
+        found.field = field
+        return found
 
 
 @dataclass
@@ -195,9 +213,7 @@ class Configuration:
         """The value of a field under the first of its spellings `names` that is given and not null,
         else the default of the model's class; None if there is none, or if the first spelling is
         null in spite of a default. All spellings count as read, those of the class included."""
-        # the class may have another name for a usual one, and a caller may give either
-        own = (self.spellings[n] for n in names if n in self.spellings)
-        names = (*names, *own, *(n for n, of in self.spellings.items() if of in names))
+        names = self._spelled(names)
         self.fields_read.update(names)
         for name in names:
             if self.fields.get(name) is not None:
@@ -206,12 +222,18 @@ class Configuration:
             return None
         return next((self.defaults[name] for name in names if name in self.defaults), None)
 
+    def _spelled(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The spellings of a field, and those of the model's class."""
+        # the class may have another name for a usual one, and a caller may give either
+        own = (self.spellings[n] for n in names if n in self.spellings)
+        return (*names, *own, *(n for n, of in self.spellings.items() if of in names))
+
     def of_class(self, *names: str) -> list[str]:
         """Of the names of a field, those that the model's class reads, in the order given."""
         known = {*self.defaults, *self.spellings, *self.spellings.values(), *self.older}
         return [name for name in names if name in known]
 
-    def size(self, *names: str) -> int:
+    def size(self, *names: str) -> FieldSize:
         """The positive integer in a field, whose name has the spellings `names`: the first that is
         given counts; ModelError for any other value, or none."""
         found = self.size_or_none(*names)
@@ -219,32 +241,31 @@ class Configuration:
             raise self.refused(f"the size '{names[0]}' is missing: add the field")
         return found
 
-    def size_or_none(self, *names: str, least: int = 1) -> int | None:
+    def size_or_none(self, *names: str, least: int = 1) -> FieldSize | None:
         """The integer in a field, whose name has the spellings `names`, positive or, if `least` is
-        0, from 0 on; None if it is missing or null, ModelError for any other value."""
+        0, from 0 on, and at most `LARGEST`, of layers `MOST_LAYERS`; None if it is missing or null,
+        ModelError for any other value."""
         value = self.get(*names)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            name = next((n for n in names if self.fields.get(n) is not None), names[0])
+        spelled = self._spelled(names)
+        places = (self.fields, self.defaults)
+        there = (n for place in places for n in spelled if place.get(n) is not None)
+        name = next(there, names[0])
+        most = MOST_LAYERS if name.endswith(("layer", "layers")) else LARGEST
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or not least <= value <= most:
             expected = "a positive integer" if least else "0 or a positive integer"
-            raise self.refused(f"'{name}' must be {expected}, got {value!r}")
-        return value
+            bound = f" of {most:,} at most" if whole and value > most else ""
+            raise self.refused(f"'{name}' must be {expected}{bound}, got {value!r}")
+        return FieldSize.of(name, value)
 
     def divide(self, part: str, whole: str) -> None:
         """Raise ModelError, with the names that the file has for the fields, unless the number in
         the field `part` divides that in the field `whole`, or one of the two is missing."""
         small, large = self.size_or_none(part), self.size_or_none(whole)
         if small and large and large % small:
-            one, two = (
-                next(
-                    (n for n, of in self.spellings.items() if of == name and n in self.fields), name
-                )
-                if name not in self.fields
-                else name
-                for name in (part, whole)
-            )
-            raise self.refused(f"{one} = {small} does not divide {two} = {large}")
+            raise self.refused(f"{small.field} = {small} does not divide {large.field} = {large}")
 
     def number(self, *names: str) -> int:
         """The integer, 0 or positive, in a field with the spellings `names`; 0 if it is missing or

@@ -239,6 +239,6 @@ class Holding:
         at = {**self.sizes, "l": max(self.sizes["l"], context), "t": context}
         for use in self.network.uses:
             if reason := beyond_table(use, "inference", at):
-                raise SizeError(reason)
+                raise SizeError(f"{reason} (--context {use.rows})")
         for reason in self.network.beyond("inference", at, Counting()).values():
             raise SizeError(reason)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.data import data_dir, read_data
-from costmodel.errors import ModelError
+from costmodel.errors import ModelError, SizeError, described, did_you_mean
 from costmodel.networks.architectures import (
     gemma,
     gpt2,
@@ -138,8 +138,16 @@ def file_fields(source: Source) -> dict[str, Any]:
         fields = read_data(source) if isinstance(source, Path) else _as_json({**source})
     except ValueError as reason:
         raise ModelError(f"{path} is not a readable configuration: {reason}") from None
-    if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
-        raise ModelError(f"{path}: expected an object with a 'model_type', such as gpt2 or llama")
+    kind = fields.get("model_type") if isinstance(fields, dict) else fields
+    if not isinstance(fields, dict) or not isinstance(kind, str):
+        got = (
+            "an object without the field"
+            if isinstance(fields, dict) and kind is None
+            else described(kind)
+        )
+        raise ModelError(
+            f"{path}: expected an object with a 'model_type', such as gpt2 or llama, got {got}"
+        )
     return fields
 
 
@@ -230,11 +238,17 @@ def read(source: Source, ignored: Collection[str] = ()) -> Choices | Description
     kind = config.fields["model_type"]
     if kind not in READERS:
         raise ModelError(f"{config.path}: {_unknown_architecture(kind, config.fields)}")
-    found = READERS[kind](config)
+    try:
+        found = READERS[kind](config)
+    except SizeError as reason:
+        raise config.refused(str(reason)) from None
     config.refuse_unread()
     method = quantised(config)
     of_weights = f"weights are counted as they are before {method} quantises them" if method else ""
-    return replace(found, remark="; ".join(filter(None, (config.remark, found.remark, of_weights))))
+    remark = "; ".join(filter(None, (config.remark, found.remark, of_weights)))
+    # plain integers, without the names of fields
+    sizes = {x: v + 0 if isinstance(v, int) else v for x, v in found.sizes.items()}
+    return replace(found, sizes=sizes, remark=remark)
 
 
 def quantised(c: Configuration) -> str:
@@ -277,7 +291,8 @@ def _unknown_architecture(kind: str, config: Mapping[str, Any]) -> str:
     and no network here has, as far as `MISSING` (by type) or `FOREIGN` (by a field) knows them."""
     there = [MISSING[kind]] if kind in MISSING else []
     there = there or [part for key, part in FOREIGN.items() if config.get(key)]
-    known = f"model_type '{kind}' is not known"
+    known, hint = f"model_type '{kind}' is not known", did_you_mean(kind, READERS)
     if there:
         known = f"no part of a network here is {', '.join(dict.fromkeys(there))}, and {known}"
-    return f"{known}: known are {', '.join(sorted(READERS))}"
+        hint = ""
+    return f"{known}: {hint}known are {', '.join(sorted(READERS))}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from costmodel.data import data_dir, read_data
 from costmodel.errors import ModelError
+from costmodel.mixers import file_of
 from costmodel.networks.choices import Choices, from_entry
 
 
@@ -104,6 +105,11 @@ def preset(name: str) -> Choices:
         raise ModelError(
             f"'{name}' is a file, and the name of a network is expected here: "
             f"`costmodel model --hf {name}` reads the file"
+        )
+    if file_of(name.partition("+")[0]):
+        raise ModelError(
+            f"'{name}' is a mixer, and the name of a network is expected here: `costmodel model "
+            f"decoder --mixer {name}` makes a network of it"
         )
     near = difflib.get_close_matches(name, names(), 1)
     hint = f"; did you mean '{near[0]}'? `" if near else ": `"

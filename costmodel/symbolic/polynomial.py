@@ -235,7 +235,7 @@ class Poly(Written):
         if type(value) is int:
             return _constant_poly(value)
         if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
-            return Poly({(): value})
+            return Poly({(): value + 0})  # the plain number of a subclass of int
         if hasattr(value, "as_poly"):
             result = value.as_poly()
             if isinstance(result, Poly):

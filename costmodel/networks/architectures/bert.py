@@ -52,6 +52,7 @@ class Encoder:
         scored = named != f"{self.name}Model"
         if scored:  # an untied head has two biases in the class, of which it reads one
             c.require({"tie_word_embeddings": (True,)})
+        c.divide("num_attention_heads", "hidden_size")
         activation, rows = c.activation("hidden_act"), c.size("max_position_embeddings")
         c.fields_read.update(("attention_probs_dropout_prob", "classifier_dropout", "use_cache"))
         return Choices(

@@ -7,9 +7,11 @@ around them. A field that no reader takes is refused: fields that change no coun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.networks import parts
@@ -24,17 +26,29 @@ from costmodel.networks.blocks import (
     Use,
     in_turn,
 )
-from costmodel.networks.configuration import Configuration
+from costmodel.networks.configuration import Configuration, FieldSize
 from costmodel.networks.experts import experts
+from costmodel.program.chosen_sizes import fit
 from costmodel.program.losses import FORMS_OF_SCORES
 from costmodel.symbolic.polynomial import Poly
 
 
 def mixer(name: str, options: Sequence[str], **sizes: int | None) -> Use:
     """Make the part of the mixer `name` with options and sizes (letter=value) of its own. A size
-    that is None is not given: it is the network's, or follows from others."""
+    that is None is not given: it is the network's, or follows from others.
+
+    Raises:
+        SizeError: sizes that do not fit the mixer; the message names fields in place of letters.
+    """
     own = ",".join(f"{letter}={value}" for letter, value in sizes.items() if value is not None)
-    found = load_mixer("+".join((name, *options)) + f"{{{own}}}")
+    try:
+        found = load_mixer("+".join((name, *options)) + f"{{{own}}}")
+        fit(found, found.given)
+    except SizeError as error:
+        fields = {x: size.field for x, size in sizes.items() if isinstance(size, FieldSize)}
+        said = re.sub(r"\{.*?\}", "", str(error))
+        words = re.sub(r"\b[A-Za-z]\b", lambda found: fields.get(found[0], found[0]), said)
+        raise SizeError(words) from None
     return part(found.origin, found, **found.given)
 
 
@@ -114,7 +128,8 @@ def mamba_2(
     the field that says whether the map out has a bias, where that of all maps does not. ModelError,
     which names the field `of` that gives `inner`, if all heads together are not `inner` wide."""
     heads, width = c.size("mamba_n_heads"), c.get("mamba_d_head")
-    width = inner // heads if width == "auto" else c.size("mamba_d_head")
+    auto = FieldSize.of("mamba_d_head", inner // heads)
+    width = auto if width == "auto" else c.size("mamba_d_head")
     if heads * width != inner:
         raise c.refused(
             f"mamba_n_heads = {heads} times mamba_d_head = {width} is {heads * width}: expected "
@@ -143,7 +158,8 @@ def square(c: Configuration) -> str:
     """For classes whose map out of the heads reads as many channels as a row has: a sentence that
     refuses heads which together are not as wide as a row, "" if they are."""
     n, h, d = c.size("num_attention_heads"), head_width(c), c.size("hidden_size")
-    return "" if n * h == d else f"{n} heads of width {h} are not as wide as a row of {d} channels"
+    wide = f"{n.field} = {n} times {h.field} = {h} is {n * h}"
+    return "" if n * h == d else f"{wide}: expected {d.field} = {d}, the width of a row"
 
 
 def map_biases(c: Configuration, name: str, out: str = "") -> tuple[str, ...]:
@@ -374,9 +390,12 @@ def classified(c: Configuration) -> tuple[Use, ...]:
     )  # fmt: skip
 
 
-def head_width(c: Configuration) -> int:
+def head_width(c: Configuration) -> FieldSize:
     """The width of a head of attention: `head_dim`, else hidden_size // num_attention_heads."""
-    return c.size_or_none("head_dim") or c.size("hidden_size") // c.size("num_attention_heads")
+    if own := c.size_or_none("head_dim"):
+        return own
+    d, n = c.size("hidden_size"), c.size("num_attention_heads")
+    return FieldSize.of(f"{d.field}//{n.field}", d // n)
 
 
 def rotary(

@@ -31,6 +31,7 @@ def read(c: Configuration) -> Choices:
         }
     )
     c.fields_read.update(NUMBERS)
+    c.divide("n_head", "n_embd")
     head = HEADS[c.architecture(*HEADS)]
     inner = c.size_or_none("n_inner")
     positions = c.size("n_positions", "n_ctx", "max_position_embeddings")

@@ -361,9 +361,7 @@ def _mpt(c: Configuration) -> Use:
         "attn_pdrop attn_impl softmax_scale alibi_bias_max alibi model_type",
         attn_type="multihead_attention", prefix_lm=False, qk_ln=False, attn_uses_sequence_id=False,
     )  # fmt: skip
-    n, d = c.size("num_attention_heads"), c.size("hidden_size")
-    if d % n:
-        raise c.refused(f"num_attention_heads = {n} does not divide hidden_size = {d}")
+    c.divide("num_attention_heads", "hidden_size")
     return attention(c, "alibi", *(_bound(inner) if inner.get("clip_qkv") else ()))
 
 
@@ -398,6 +396,7 @@ LAST = "last_attention"
 def _mimo(c: Configuration, kind: str) -> Use:
     """Make the attention of MiMo-V2-Flash: in layers of the `kind` with a window, twice as many
     heads of keys, and sinks (a learned score of no key)."""
+    c.divide("num_key_value_heads", "num_attention_heads")
     turned, sizes = rotary(c, 0.334, kind)
     groups, near = c.size("num_key_value_heads"), kind == NEAR
     biased = ("qkv-bias",) if c.switch("attention_bias") else ()
@@ -585,10 +584,7 @@ ROWS: Mapping[str, Plain] = {
     ),
     "bitnet": Plain(
         name="BitNet", options=("heads-norm",), ffn="gated, normed", ffn_bias=False,
-        check=lambda c: (
-            "" if head_width(c) * c.size("num_attention_heads") == c.size("hidden_size")
-            else "the norm of the heads is not as wide as the heads"
-        ),
+        check=square,
     ),
     "bloom": Plain(
         name="Bloom", norm="layer", options=("bias", "alibi"), turned="", ffn="plain",

@@ -45,6 +45,8 @@ def read(c: Configuration) -> Description:
         entry.append(drop)
     bias = "bias" if c.switch("qkv_bias") else "output-bias"
     n = c.size("num_attention_heads")
+    if c.get("head_dim") is None:
+        c.divide("num_attention_heads", "hidden_size")
     layer = block(
         "self-attention",
         mixer("self-attention", (bias, "bidirectional"), n=n, h=c.size_or_none("head_dim")),
