@@ -514,7 +514,8 @@ def test_a_mixer_that_sizes_do_not_fit_is_left_out_or_a_dash_if_typed_sizes_refu
     made = table(Request(linear, named=named, given=sizes(l=100)))
     assert [len(block.rows) for block in made.blocks] == [len(linear) - 1] * 2
     assert made.left_out == (
-        "nystromformer needs l/r to be whole, got 25/4 (l = 100, r = 16); choose l divisible by r",
+        "nystromformer needs l/r to be whole, got 25/4 (l = 100, r = 16); choose l divisible by r, "
+        "such as l = 96 or 112, or r = 10 or 20",
     )
     assert table(Request(linear, named=True, given=sizes(l=100))).left_out == made.left_out
     nystromformer = (builtin("nystromformer"),)

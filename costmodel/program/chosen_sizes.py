@@ -65,14 +65,14 @@ def _range(letter: str, part: str) -> Iterator[int]:
     or step below 1, a factor below 2, or a `last` that is too large for a size."""
     ends = part.split(":")
     if len(ends) == 1:
-        yield _whole(letter, part)
+        yield _whole(letter, part, part)
         return
     if len(ends) > 3:
         raise SizeError(f"size {letter}: expected first:last:step, got '{part}'")
-    value, last = _whole(letter, ends[0]), _whole(letter, ends[1])
+    value, last = _whole(letter, ends[0], part), _whole(letter, ends[1], part)
     step = ends[2] if len(ends) == 3 else "1"
     factor = step.startswith("x")
-    change = _whole(letter, step[1:] if factor else step)
+    change = _whole(letter, step[1:] if factor else step, part)
     wrong = f"size {letter}: '{part}' is no range"
     if change < (2 if factor else 1):
         least = "factor of x2 or more" if factor else "step of 1 or more"
@@ -87,13 +87,14 @@ def _range(letter: str, part: str) -> Iterator[int]:
         value = value * change if factor else value + change
 
 
-def _whole(letter: str, text: str) -> int:
-    """The integer that a text states (`whole`); SizeError if the text is no integer."""
+def _whole(letter: str, text: str, part: str) -> int:
+    """The integer that a text states (`whole`); SizeError, which shows the part of the typed list
+    that the text belongs to, if the text is no integer."""
     found = whole(letter, text)
     if found is None:
         raise SizeError(
             f"size {letter} must be a positive integer, a list 1,8,32 or a range 128:16384:x2, "
-            f"got '{shortened(text)}'"
+            f"got '{shortened(part)}'"
         )
     return found
 
@@ -318,13 +319,16 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
     return sizes
 
 
-def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None:
+def fit(
+    mixer: Mixer, sizes: Mapping[str, int], form: str | None = None, *, advised: bool = True
+) -> None:
     """Check that sizes fit a mixer, or one of its forms: every extent is whole, every quantity of
     `Mixer.powers_of_two` is a power of two, and no size exceeds its bound (`Mixer.bounded_sizes`).
     An extent, quantity or bound with a letter that `sizes` lacks is not checked.
 
     Raises:
-        SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8.
+        SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8;
+            of an extent, if `advised`, also the nearest sizes that fit.
     """
     asked = (extent for extent in extents(mixer, form) if extent.letters <= sizes.keys())
     values = {extent: extent.rational(sizes) for extent in asked}
@@ -333,7 +337,8 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
         rank = {size: k for k, size in enumerate(divisors(mixer, form))}
         first = min(broken, key=lambda extent: max(rank.get(x, -1) for x in extent.letters))
         where = _place(mixer, first) if mixer.home else ""
-        raise SizeError(_not_whole(mixer, first, values[first], sizes) + where)
+        near = ", or ".join(_nearest(mixer, first, values[first], sizes, form)) if advised else ""
+        raise SizeError(_not_whole(mixer, first, values[first], sizes, near) + where)
     for size in mixer.powers_of_two:
         if size.letters <= sizes.keys() and (value := size.at(sizes)).bit_count() != 1:
             where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(size.letters))
@@ -567,13 +572,53 @@ def _place(mixer: Mixer, extent: Poly) -> str:
     return f"; {extent} is an axis of {of[0]}" if of else ""
 
 
-def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int]) -> str:
-    """The error message for an extent that is a fraction at these sizes, with the sizes to change:
-    "self-attention needs d/n to be whole, got 25/2 (d = 100, n = 8); choose d divisible by n"."""
+def _not_whole(
+    mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int], near: str
+) -> str:
+    """The error message for an extent that is a fraction at these sizes, with the sizes to change
+    and `near`, such as "d = 96 or 104": "self-attention needs d/n to be whole, got 25/2 (d = 100, n
+    = 8); choose d divisible by n, such as d = 96 or 104"."""
     where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(extent.letters))
     below = sorted({a for m in extent.terms for a, p in m if p < 0})
     above = sorted({a for m in extent.terms for a, p in m if p > 0})
     advice = f"choose another value of {' or '.join(sorted(extent.letters))}"
+    if len(extent.terms) == 1:
+        divisor = Fraction(*extent.terms.values()).denominator
+        below = [*[str(divisor)] * (divisor > 1), *below]
     if above and below:
-        advice = f"choose {' and '.join(above)} divisible by {' and '.join(below)}"
+        both = "*" if len(extent.terms) == 1 else " and "
+        advice = f"choose {both.join(above)} divisible by {both.join(below)}"
+    advice += f", such as {near}" if near else ""
     return f"{mixer.name} needs {extent} to be whole, got {value} ({where}); {advice}"
+
+
+NEAR = 100
+"""How many values of a size are tried on each side of the value that does not fit."""
+
+
+def _nearest(
+    mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int], form: str | None
+) -> Iterator[str]:
+    """Yield, for each size of an extent of one term that is a fraction at these sizes, the nearest
+    values below and above at which the sizes fit, the others unchanged: "d = 126 or 129" and
+    "n = 2 or 4" for d/n with d = 128 and n = 3. Nothing for a size without a value nearby."""
+    (monomial, _), *others = extent.terms.items()
+
+    def fits(letter: str, size: int) -> bool:
+        """Whether the sizes fit with another value of one of them."""
+        with suppress(SizeError):
+            fit(mixer, {**sizes, letter: size}, form, advised=False)
+            return True
+        return False
+
+    letters = ((x, power) for x, power in monomial if x in sizes and power in (1, -1))
+    for letter, power in () if others else letters:
+        size = sizes[letter]
+        # the extent is whole at multiples of a number, or at divisors of a number
+        step = Fraction(value, size).denominator if power == 1 else 1
+        low = (size - 1) // step * step
+        sides = range(low, 0, -step)[:NEAR], range(low + step, LARGEST + 1, step)[: NEAR + 1]
+        tried = ((x for x in side if power == 1 or not value * size % x) for side in sides)
+        near = [next((x for x in side if fits(letter, x)), 0) for side in tried]
+        if any(near):
+            yield f"{letter} = {' or '.join(str(x) for x in near if x)}"
