@@ -188,7 +188,7 @@ REFUSED = {
     f"--total {'9' * 5000}": "expected a number, such as 1000000, 1e12 or 3T, got '999",
     "--total 1e40 --limit total=1": "total has two limits, 1e40 and 1",
     "--state 1GB --largest Q": "size Q is a size of none of these mixers",
-    "--state 1GB --largest w": "self-attention: no size w: expected one of",
+    "--state 1GB --largest w": "self-attention: there is no size w: expected one of",
     "--state 1GB --t 5": "size t is given and asked for",
     "--state 1GB --phase training": "exists in inference only, not in training",
     "--limit foo=3": "no limit can be set for 'foo': choose from",
@@ -200,7 +200,7 @@ REFUSED = {
     "--state 1GB --t l --l 5": "size t is given and asked for",
     "--limit latency=3": "is measured, not derived",
     "--state 1GB --d 100 --n 7": "needs d/n to be whole",
-    "--state 1GB --dtype fp13": "dtype 'fp13': expected one of",
+    "--state 1GB --dtype fp13": "--dtype 'fp13': did you mean 'fp32'? expected one of",
     "--state 1GB --phase both": "--phase 'both': expected one of",
 }
 

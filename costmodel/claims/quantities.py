@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costmodel.claims.interpretations import Interpretation
-from costmodel.errors import Unanswered, UnknownMixer, Unsupported
+from costmodel.errors import Unanswered, UnknownMixer, Unsupported, did_you_mean
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.paths.chains import CriticalPath
@@ -153,11 +153,13 @@ def quantity(name: str) -> Figure:
     word means in claims.
 
     Raises:
-        ValueError: an unknown word, whose message lists the known names, or an ambiguous one.
+        ValueError: an ambiguous word, or an unknown one, whose message names the nearest and lists
+            all.
     """
     found = meant(name, CLAIMED)
     if found is None:
-        raise ValueError(f"unknown quantity '{name}': expected one of {', '.join(CLAIMED)}")
+        hint = did_you_mean(name, CLAIMED)
+        raise ValueError(f"unknown quantity '{name}': {hint}expected one of {', '.join(CLAIMED)}")
     return CLAIMED[found]
 
 
@@ -396,8 +398,11 @@ def derive_network(
         Unanswered: the network has no such phase.
     """
     if quantity not in {**CLAIMED, **OF_NETWORKS}:
-        known = ", ".join((*CLAIMED, *OF_NETWORKS))
-        raise ValueError(f"unknown quantity '{quantity}' of a network: expected one of {known}")
+        known = (*CLAIMED, *OF_NETWORKS)
+        raise ValueError(
+            f"unknown quantity '{quantity}' of a network: {did_you_mean(quantity, known)}expected "
+            f"one of {', '.join(known)}"
+        )
     changed = model, mixer, given
     network = _network(changed)
     of_parts = (use.runs.letters.union(use.mixer.letters) for use in network.uses)

@@ -74,7 +74,6 @@ def memory(
     from costmodel.language.options import braces
     from costmodel.networks.engines import ENGINES
     from costmodel.networks.held import Holding
-    from costmodel.program.element_types import BYTES
     from costmodel.report.networks.held import Fitting, Report
 
     chosen(format_, "--format", formats("rows", "data"))
@@ -97,7 +96,6 @@ def memory(
             f"--engine {engine} reads a config.json, and '{model}' is a name: give the file of a "
             "configuration"
         )
-    chosen(dtype or "bf16", "--dtype", [*BYTES])
     named = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     types = named.of(described.dtypes)
     typed = replace(types, state=state_dtype)  # as reported: a state type only if it was typed

@@ -26,7 +26,7 @@ from costmodel.commands.streams import (
     wrapped,
     written_whole,
 )
-from costmodel.errors import BoardError
+from costmodel.errors import BoardError, did_you_mean
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.report.formats import FORMATS, formats, formats_with, pieces, write_frame
 from costmodel.symbolic.sizes import LETTERS, Letter, whole_number
@@ -346,17 +346,19 @@ def element_types(
     not named. UsageError for an unknown type."""
     from costmodel.program.element_types import BYTES, QUANTISED, Dtypes
 
-    for name in filter(None, (dtype, state)):
-        chosen(name, "dtype", [*BYTES])
-    for name in filter(None, (weights, cache)):
-        chosen(name, "dtype", [*BYTES, *QUANTISED])
+    plain, blocks = [*BYTES], [*BYTES, *QUANTISED]
+    chosen(dtype or plain[0], "--dtype", plain)
+    chosen(state or plain[0], "--state-dtype", plain)
+    chosen(weights or plain[0], "--weight-dtype", blocks)
+    chosen(cache or plain[0], "--cache-dtype", blocks)
     return Dtypes(dtype or "", state, weights, cache)
 
 
 def chosen(text: str, option: str, choices: Sequence[str]) -> str:
-    """The text, if it is one of the choices; UsageError lists them."""
+    """The text, if it is one of the choices; UsageError names the nearest and lists them."""
     if text not in choices:
-        raise UsageError(f"{option} '{text}': expected one of {', '.join(choices)}")
+        hint = did_you_mean(text, choices)
+        raise UsageError(f"{option} '{text}': {hint}expected one of {', '.join(choices)}")
     return text
 
 
@@ -460,6 +462,8 @@ def no_source(output: Path | None, files: Sequence[Path]) -> None:
 
 def refuse_existing(output: Path | None, force: bool) -> None:
     """Raise UsageError if the output exists, unless `force`."""
+    if output is not None and output.is_dir():
+        raise UsageError(f"{output} is a folder: give a file, such as {output / 'result'}")
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
 

@@ -307,12 +307,12 @@ def _read(parts: tuple[str, ...]) -> Convention:
     for part in parts:
         recomputed = part.startswith(RECOMPUTE) and part != RECOMPUTE
         if part not in known and part not in REWRITES and not recomputed:
-            near = difflib.get_close_matches(part, known, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else "."
+            near = " or ".join(f"'{name}'" for name in _nearest(part, [*known, *_OPEN]))
+            hint = f"; did you mean {near}?" if near else "."
             raise ConventionError(
                 f"unknown convention '{part}'{hint} Expected {' or '.join(PEERS)} alone, or, "
                 f"separated by commas, {' or '.join(ACCOUNTINGS)}, any rewrites of equations "
-                f"({LISTED}), and, for a backward pass, {RECOMPUTE}all, {RECOMPUTE}ARRAY, "
+                f"({LISTED}), and, for a backward pass, {', '.join(_OPEN[-2:])}, "
                 f"{' or '.join(choices)}."
             )
     peers = [p for p in parts if p in PEERS]
@@ -477,8 +477,21 @@ _SIZED: Mapping[str, str] = {
 REWRITES: Mapping[str, str] = _Rewrites(_NAMED)
 
 
-LISTED = ", ".join([*REWRITES, *(f"{prefix}ROWS" for prefix in _SIZED)])
+_OPEN = (*(f"{prefix}ROWS" for prefix in _SIZED), f"{RECOMPUTE}all", f"{RECOMPUTE}ARRAY")
+"""The names with a part that users choose, for messages; the last two of a backward pass."""
+
+
+LISTED = ", ".join([*REWRITES, *_OPEN[:-2]])
 """The names of all rewrites, for messages."""
+
+
+def _nearest(part: str, known: Sequence[str]) -> Sequence[str]:
+    """At most three names that an unknown one may mean: those with the same text before its `=`, as
+    `loss=squared-error` for `loss=mse`; else similar ones, else those that contain it."""
+    lead, equals, _ = part.partition("=")
+    same = [name for name in known if equals and name.startswith(lead + equals)]
+    near = same or difflib.get_close_matches(part.lower(), known, 3)
+    return (near or [name for name in known if len(part) > 2 and part.lower() in name])[:3]
 
 
 OF_ALGORITHMS = ("sort=merge", "scan=brent-kung")

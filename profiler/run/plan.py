@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from costmodel.errors import SizeError, shortened
+from costmodel.errors import SizeError, did_you_mean, shortened
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import user_module
 from costmodel.program.chosen_sizes import Given, refuse_unknown
@@ -225,8 +224,7 @@ def chosen_implementations(
         elif name in known:
             found[name] = known[name]
         elif not any(name in subject(other).implementations() for other in mixers):
-            near = difflib.get_close_matches(name, [*known, "all"], 1)
-            hint = f"did you mean '{near[0]}'? " if near else ""
+            hint = did_you_mean(name, [*known, "all"])
             raise MeasureError(
                 f"no implementation '{name}': {hint}{mixer.name} has {', '.join(known)}, and a "
                 f"class of your own is given as FILE.py:Class"

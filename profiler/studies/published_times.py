@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from costmodel.claims.claim import Claim
 from costmodel.claims.numeric_claims import NetworkClaim
 from costmodel.claims.published import published_files
 from costmodel.claims.records import load
+from costmodel.errors import did_you_mean
 from profiler.studies.study import StudyError
 
 
@@ -24,8 +24,7 @@ def claim(name: str) -> Claim:
     for each in claims():
         if each.id == name:
             return each
-    near = get_close_matches(name, [each.id for each in claims()], 1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
+    hint = did_you_mean(name, (each.id for each in claims()))
     raise StudyError(f"no claim has the id '{name}': {hint}tables/published lists all claims")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from costmodel.data import data_dir
+from costmodel.errors import did_you_mean
 from costmodel.report.document import Document, Paragraph
 from profiler.studies.grid import GridStudy
 from profiler.studies.plan import StudyPlan, load
@@ -41,10 +41,8 @@ def study(name: str) -> Study:
         return planned(name, Path(name))
     known = studies()
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
         raise StudyError(
-            f"no study '{name}': {hint}known studies are {', '.join(known)}; for a plan of your "
-            "own, give FILE.toml"
+            f"no study '{name}': {did_you_mean(name, known)}known studies are "
+            f"{', '.join(known)}; for a plan of your own, give FILE.toml"
         )
     return known[name]
