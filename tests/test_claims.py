@@ -85,6 +85,24 @@ BAD = {
     "list": (('["mac"]', '"mac"'), "'convention' must be a list, got 'mac'"),
     "list of numbers": (('["mac"]', "[1]"), "'convention' must be a list of strings, got [1]"),
     "convention": (('["mac"]', '["mak"]'), "unknown convention 'mak'; did you mean 'mac'?"),
+    "convention's value": (
+        ('["mac"]', '["loss=mse"]'),
+        "'loss=mse'; did you mean 'loss=squared-error' or 'loss=cross-entropy'?",
+    ),
+    "convention's word": (('["mac"]', '["mask"]'), "'mask'; did you mean 'mask=add'?"),
+    "phase": (
+        ('"training"\nquantity = "mul"', '"fwd"\nquantity = "parameters"'),
+        "unknown phase 'fwd': did you mean 'forward'? expected one of training",
+    ),
+    "phase without it": (
+        ('"training"\nquantity = "mul"', '"backward"\nquantity = "state"'),
+        "'state' has no phase backward: expected inference",
+    ),
+    "relation": (('"4*l*d^2', '"<= 4*l*d^2'), "character 1: a formula has no sign <: leave it out"),
+    "sign of growth": (
+        ('formula = "l^2*d"', 'formula = "O(l^2*d)"'),
+        "a claim of kind order has what stands in O(...): write 'l^2*d'",
+    ),
     "size": (("[1, 8]", "[1, 2.5]"), "size n must be a positive integer, got 2.5"),
     "letter": (("{ n =", "{ z9 ="), "unknown size 'z9'"),
     "growing": (
@@ -115,6 +133,13 @@ def test_a_deeply_nested_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(PublishedError, match="not a readable file of claims"):
         load(path)
+
+
+@pytest.mark.parametrize(("text", "said"), [(b" \n", "is empty"), (b"ab\xff", "byte 3 of the fil")])
+def test_a_file_without_text_is_refused(text: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "paper.json").write_bytes(text)
+    with pytest.raises(PublishedError, match=said):
+        load(tmp_path / "paper.json")
 
 
 def test_every_kind_and_every_key_has_its_description() -> None:

@@ -90,6 +90,11 @@ class OrderClaim(Related):
     def validate(self) -> None:
         """Check the claim's keys as for every kind; also that its relation is "<" or none, and that
         `growing` maps sizes to formulas. ValueError, with one sentence, if not."""
+        if inside := re.fullmatch(r"\s*[oO\u0398]\s*\((.*)\)\s*", self.formula):
+            raise ValueError(
+                f"formula '{self.formula}': a claim of kind order has what stands in O(...): write "
+                f"'{inside[1]}'"
+            )
         super().validate()
         if self.relation not in ("", "<"):
             raise ValueError(

@@ -32,7 +32,7 @@ from costmodel.errors import PublishedError, Unanswered, Unsupported
 from costmodel.language.options import braces
 from costmodel.program.conventions import convention
 from costmodel.program.lowering import effective
-from costmodel.program.phases import PHASES, TRAINING_STEP
+from costmodel.program.phases import PHASES, TRAINING_STEP, phase_name
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import spend
 from costmodel.symbolic.formulas import Formula
@@ -154,6 +154,14 @@ class Claim(ABC):
             missing = [key for key in self.needs if not self._has(key)]
             if missing:
                 raise ValueError(f"a claim of kind {self.kind} needs {', '.join(missing)}")
+        phase = phase_name(self.phase) if self.phase else ""
+        asked = CLAIMED.get(self.quantity)
+        exists = phases_of(asked) if asked else ()
+        # papers call activations in training what training-step has
+        if phase not in ("", "training", *exists) and exists:
+            raise ValueError(
+                f"'{self.quantity}' has no phase {phase}: expected {' or '.join(exists)}"
+            )
         if self.recompute not in ("", "layers"):
             raise ValueError(f"'recompute' must be \"layers\", got {self.recompute!r}")
         if self.recompute and not self.model:

@@ -27,6 +27,8 @@ _ORDER = re.compile(
     r"\$?(?:\\mathcal\s*)?(\{O\}|O|\\?Theta|\u0398)\s*(?:\\left)?\((.*?)(?:\\right)?\)\s*\$?",
     re.DOTALL,
 )
+_RELATION = re.compile(r"[<>\u2264\u2265\u2248]=?|==|\\[lg]eq?\b")
+_LITTLE = re.compile(r"o\s*\((.*)\)", re.DOTALL)
 _CALL = re.compile(r"[$\\]*([^\W\d_]+)\s*(?:\\left)?\(.*\)\s*\$?", re.DOTALL)
 _GROWING = re.compile(r"[,;]?\s*(?:with\s+|and\s+)?([\w\\{}]+) growing as ([^,;]+)$")
 
@@ -76,6 +78,13 @@ def _claim(
     left, *parts = (part.strip() for part in text.split("="))
     growing = {}  # letter of a size -> the formula that it grows as
     try:
+        if sign := _RELATION.search(text):
+            name, formula = text[: sign.start()].strip(" ="), text[sign.end() :].strip()
+            upper = sign[0][0] in "<\u2264" or sign[0].startswith("\\l")
+            bound = f", or '{name} = O({formula})' for an upper bound" if upper else ""
+            raise ValueError(
+                f"'{sign[0]}' is no sign of a claim: write '{name} = {formula}'{bound}"
+            )
         with limited():
             while parts and (found := _GROWING.search(parts[-1])):
                 parts[-1] = parts[-1][: found.start()]
@@ -126,6 +135,11 @@ def claim_class(
         ValueError: a growth without O(...), an equation behind O(...), or a formula that cannot be
             read.
     """
+    if little := _LITTLE.fullmatch(parts[0]):
+        raise ValueError(
+            f"'{parts[0]}' has a small o: write O({little[1]}) for an upper bound, or "
+            f"\u0398({little[1]}) for the order"
+        )
     if growing and not _ORDER.fullmatch(parts[0]):
         raise ValueError("'growing as' may follow an O(...) only")
     if asked.name == "critical_path":

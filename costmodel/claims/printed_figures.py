@@ -52,6 +52,14 @@ class PrintedFigure:
         return ""
 
 
+def _number(key: str, text: str, expected: str) -> Fraction:
+    """The number that the key of a claim states; ValueError, which says what was expected."""
+    try:
+        return parse(text).at({})
+    except ValueError:
+        raise ValueError(f"{key} '{text}': expected {expected}") from None
+
+
 def printed_figure(value: str, unit: str = "", rounding: str = "") -> PrintedFigure:
     """Read a figure as it is printed.
 
@@ -63,12 +71,12 @@ def printed_figure(value: str, unit: str = "", rounding: str = "") -> PrintedFig
     Raises:
         ValueError: what was expected and what came.
     """
-    scale = parse(unit).at({}) if unit else Fraction(1)
-    number = parse(value).at({}) * scale
+    scale = _number("unit", unit, "a number, such as 1e6") if unit else Fraction(1)
+    number = _number("value", value, "a number, or a formula of numbers") * scale
     if not rounding:
         return PrintedFigure(number)
     if rounding != PRINTED:
-        step = parse(rounding).at({})
+        step = _number("rounding", rounding, f"'{PRINTED}' or a step, such as 0.01")
     elif literal := _LITERAL.fullmatch(value):
         decimals, exponent = literal[1] or "", int(literal[2] or 0)
         step = Fraction(10) ** (exponent - len(decimals))

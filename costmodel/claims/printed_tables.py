@@ -21,6 +21,7 @@ from costmodel.claims.numeric_claims import NumberClaim
 from costmodel.claims.printed_figures import PRINTED
 from costmodel.claims.quantities import own_sizes, refuse_letters
 from costmodel.claims.table_cells import Cell, of_csv, of_latex
+from costmodel.data import not_text
 from costmodel.errors import PublishedError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import Symbols, printed
@@ -130,7 +131,8 @@ def claims(path: Path, asked: Asked) -> TableClaims:
         text = path.read_text(encoding="utf-8-sig")
         found = list(of_csv(text) if path.suffix == ".csv" else of_latex(text, asked.symbols))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = not_text(error) if isinstance(error, UnicodeDecodeError) else error
+        reason = error.strerror if isinstance(error, OSError) else reason
         raise PublishedError(f"{path} is not a readable table: {reason}") from None
     found = [cell for cell in found if cell.text.lower() not in EMPTY]
     if not found:

@@ -432,6 +432,8 @@ class _Reader:
     def unread(self, start: int, end: int) -> FormulaError:
         """The error about the characters from `start` to `end`, which are no token."""
         found = self.text[start:end]
+        if found in "<>=\u2264\u2265":
+            return self.refused(f"a formula has no sign {found}: leave it out", start)
         if self.names is not None:
             why = f"{found} has no meaning in a formula (--symbols can name its size)"
             return self.refused(why, start)
