@@ -14,7 +14,14 @@ from costmodel.errors import Unsupported
 from costmodel.oracle.execute import execute
 from costmodel.symbolic import piecewise_max
 from costmodel.symbolic.maximise import best_pairs, highest
-from costmodel.symbolic.piecewise_max import Level, is_at_least, maxima, pruned, reached
+from costmodel.symbolic.piecewise_max import (
+    Level,
+    is_at_least,
+    maxima,
+    pruned,
+    reached,
+    the_tightest,
+)
 from costmodel.symbolic.polynomial import Poly, call, size
 from costmodel.symbolic.simplify_max import simplify_max
 from costmodel.symbolic.sizes import ceil_log2
@@ -209,3 +216,10 @@ def test_sums_before_and_after_a_row_are_as_deep_as_executed(weight: int, cut: b
             sizes = {"l": length, "w": window}
             run = execute(mixer.forms["direct"], sizes)
             assert derived.at(**sizes) == run.span(), sizes
+
+
+def test_the_bounds_that_may_be_tightest_are_named_in_one_order() -> None:
+    l, d = Poly.atom("l"), Poly.atom("d")
+    for ends in ((l, d), (d, l)):
+        with pytest.raises(Unsupported, match=r"the sizes: it is one of d, l$"):
+            the_tightest(ends, frozenset(), 1)

@@ -594,7 +594,7 @@ def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
     if found is None:
         raise Unsupported(
             "the tightest bound of an index depends on the sizes: it is one of "
-            f"{', '.join(map(str, ends))}"
+            f"{', '.join(sorted(map(str, ends)))}"
         )
     return found
 

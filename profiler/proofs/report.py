@@ -22,8 +22,14 @@ COLUMNS = (
 
 NOT_TRIED = (
     "only --deep tries: larger sizes and batches, inputs such as rows of zeros, train mode, "
-    "fp32, bf16 and fp16, many calls of one module, the module's own gradients, the memory of "
-    "decoding"
+    "fp32, bf16 and fp16, many calls of one module, the module's own gradients, the memory that "
+    "decoding holds beside the state"
+)
+
+
+NOT_COMPARED = (
+    "of a module no proof compares path length, traffic, peak, copies, or the tensors that a "
+    "forward pass keeps for gradients: profile and reconcile measure time and memory"
 )
 
 
@@ -69,7 +75,7 @@ def document(
         tried: what is tried -> the sizes, a note for each.
         seed: the seed of random calls; the last notes then name the drawn conditions and what no
             draw tries, or that no call was drawn, and the number of verdicts and the `seconds`.
-            None: the last note lists what `--deep` tries in addition.
+            None: the note before the last lists what `--deep` tries in addition.
     """
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
     notes = tuple(
@@ -77,10 +83,10 @@ def document(
         for what, sizes in (tried or {}).items()
         if sizes
     )
-    last: tuple[str, ...] = (NOT_TRIED,)
+    last: tuple[str, ...] = (NOT_TRIED, NOT_COMPARED)
     if seed is not None:
         drawn = (drawn_words(seed), untried_words()) if any_drawn(found) else (NONE_DRAWN,)
-        last = (*drawn, _found_words(found, seconds))
+        last = (*drawn, NOT_COMPARED, _found_words(found, seconds))
     notes += tuple(Note((line,)) for line in last)
     table = Table(f"{name}: proofs", COLUMNS, rows, notes)
     return Document(

@@ -161,6 +161,10 @@ def test_an_answer_that_is_not_derived_is_not_said_to_hold() -> None:
     )
     assert verdicts(proofs) == EQUATIONS_HOLD
     assert not [proof for proof in proofs.values() if "not derived" in proof.detail]
+    compared = proofs["direct: counts equal instrumented execution"].detail
+    assert compared.startswith("of the equations, not of a module: ") and "path length" in compared
+    printed = document(mixer.name, [*proofs.values()]).parts()
+    assert any("of a module no proof compares path length" in str(part) for part in printed)
 
 
 def test_a_form_without_derived_tokens_names_the_questions_that_need_them() -> None:
