@@ -423,9 +423,11 @@ def explain(
         raise UsageError("element types set the bytes that a board moves: add --board h100")
     refuse_implementation(impl, [found])
     if isinstance(found, NetworkMixer) and isinstance(found.network, Network):
-        if against or form or recompute or only or loss or optimiser or on:
+        options = {"against": against, "form": form, "recompute": recompute, "only": only,
+                   "loss": loss, "optimiser": optimiser, "board": board}  # fmt: skip
+        if typed := ", ".join(f"--{name}" for name, value in options.items() if value):
             raise UsageError("explain takes sizes, --phase and --convention for a network: leave "
-                             "out the other options")  # fmt: skip
+                             f"out {typed}")  # fmt: skip
         at = one_combination(found, given)
         named_ = symbol_names(symbols, [found])
         counted = Counting(read_convention(convention))

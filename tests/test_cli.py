@@ -402,7 +402,7 @@ BAD = {
     "table --caption 5% --format latex": "write \\% for per cent",
     "memory gpt-2 --caption a\\\\ --format latex": "has a \\ at its end",
     "model gpt-2 --caption $l --format latex": "write \\$ for the sign",
-    "table -o /no/such/folder/x.txt": "No such file or directory",
+    "table -o /no/such/folder/x.txt": "there is no folder /no/such/folder to write to: make it",
     "table --nope": "--nope",
     "explain": "MIXER",
     "explain she --d 1,2": "one value",

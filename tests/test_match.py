@@ -113,7 +113,7 @@ REFUSED = {
         "unknown figure 'parametres'; did you mean 'parameters'?",
     "we --to self-attention --by latency --vary d": "is measured, not derived",
     "we --to self-attention --by total --vary Q": "size Q is a size of none of these mixers",
-    "we --to self-attention --by total --vary n": "we: no size n: expected one of",
+    "we --to self-attention --by total --vary n": "we: there is no size n: expected one of",
     "we{d=8} --to self-attention --by total --vary d": "we{d=8}: size d has a value already",
     "we --to self-attention --by total --vary d --d 8,16": "expected one value, got 2",
     "we --to self-attention --by state --vary t --phase training":

@@ -188,7 +188,7 @@ def along(case: Case, letter: str) -> Along:
             f"one of {free}"
         )
     if letter not in letters:
-        raise Unanswered(f"no size {letter}: expected one of {', '.join(letters)}")
+        raise Unanswered(f"there is no size {letter}: expected one of {', '.join(letters)}")
     if letter in case.sizes or letter in case.ties:
         raise SizeError(f"size {letter} is given and asked for: leave out one of the two")
     fixed: dict[str, tuple[int, ...] | str] = {x: (size,) for x, size in case.sizes.items()}

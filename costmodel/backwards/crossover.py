@@ -511,7 +511,7 @@ def compared(
     """
     chosen = phase_name(phase) if phase else (*figure.phases,)[0]
     if chosen not in figure.phases:
-        raise Unanswered(f"{figure.elsewhere}: choose another phase")
+        raise Unanswered(f"{figure.elsewhere}, not in {chosen}")
     training: Any = {name: value for name, value in sizes.items() if len(name) > 1}  # no letters
     counting = asked(convention, chosen, training)
     timed = figure.name not in FIGURES  # a column of a board, whose times depend on the dtype

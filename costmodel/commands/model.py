@@ -25,6 +25,7 @@ from costmodel.commands.options import (
     element_types,
     formatted,
     labelled,
+    refuse_beside,
     show,
     sized,
     typeset,
@@ -180,6 +181,9 @@ def model(
     chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
     if list_:
+        refuse_beside(context, "--list shows all networks",
+                      "list_", "format_", "output", "force", "symbols", "label",
+                      "caption")  # fmt: skip
         show(network_document.networks(networks.presets()), format_, output, force, context)
         return
     changes = {

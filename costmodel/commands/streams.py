@@ -183,7 +183,10 @@ def written_whole(output: Path) -> Iterator[Path]:
         try:
             handle, name = tempfile.mkstemp(file.suffix, f".{file.stem[:100]}.", file.parent)
         except OSError as error:
-            raise OSError(error.errno, error.strerror, str(output)) from None
+            said = error.strerror
+            if not file.parent.exists():
+                said = f"there is no folder {output.parent} to write to: make it first"
+            raise OSError(error.errno, said, str(output)) from None
         beside = Path(name)
         try:
             os.fchmod(handle, file.stat().st_mode if file.exists() else 0o666 & ~_umask())

@@ -118,7 +118,8 @@ def plot(
 
     if output is None:
         raise UsageError("plot needs a file for the figure: name one, such as -o figure.svg")
-    chosen(output.suffix.lower().lstrip("."), "the end of the file's name", FORMATS)
+    if output.suffix.lower().lstrip(".") not in FORMATS:
+        raise UsageError(f"-o {output}: expected a name that ends in .{', .'.join(FORMATS)}")
     refuse_existing(output, force)
     wide = inches(width)
     files = files_of(shown)

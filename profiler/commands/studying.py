@@ -80,6 +80,7 @@ def study(
     import_own(own)
     found = None if name is None else named(name)
     if list_ or found is None:
+        refuse_beside(context, "with --list, or without a name, study lists all studies", "list_")
         show(listing(), "rich", None, False, context)
         return
     refuse_existing(page, force)

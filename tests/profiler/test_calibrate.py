@@ -147,7 +147,7 @@ def test_the_command_writes_a_board_that_table_takes(tmp_path: Path, instead: In
     assert "predicted: of the modules gated-deltanet recurrent" in " ".join(result.output.split())
     for typed, said in (
         (asked, "exists already"),
-        (["calibrate", "-o", str(tmp_path / "none" / "mine.toml")], "No such file"),
+        (["calibrate", "-o", str(tmp_path / "none" / "mine.toml")], "there is no folder"),
         (["calibrate", "-o", "mine.json"], "ends in .toml"),
         ([*asked, "--force", "--seconds", "61"], "at most 60"),
     ):
