@@ -111,6 +111,7 @@ SAID = {
     "table she --phase fwd": "--phase 'fwd': did you mean 'forward'? expected one of training",
     "table she --state-dtype fp9": "--state-dtype 'fp9': did you mean 'fp8'? expected one of",
     "table she --l 4:": "a range 128:16384:x2, got '4:'",
+    "table she --l 1,,2": "a range 128:16384:x2, got '1,,2'",
     "table she -o tests": "tests is a folder: give a file, such as tests/result",
     "table self-attention --n 3": "d divisible by n, such as d = 126 or 129, or n = 2 or 4",
     "table self-attention+rotary --d 100 --n 4": "d divisible by 2*n, such as d = 96 or 104, or n",

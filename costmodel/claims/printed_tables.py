@@ -131,8 +131,8 @@ def claims(path: Path, asked: Asked) -> TableClaims:
         text = path.read_text(encoding="utf-8-sig")
         found = list(of_csv(text) if path.suffix == ".csv" else of_latex(text, asked.symbols))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = not_text(error) if isinstance(error, UnicodeDecodeError) else error
-        reason = error.strerror if isinstance(error, OSError) else reason
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = not_text(error) if isinstance(error, UnicodeDecodeError) else reason
         raise PublishedError(f"{path} is not a readable table: {reason}") from None
     found = [cell for cell in found if cell.text.lower() not in EMPTY]
     if not found:

@@ -51,7 +51,7 @@ def values(letter: str, text: str) -> tuple[int, ...]:
     """
     found: dict[int, None] = {}
     for part in text.split(","):
-        for value in _range(letter, part.strip()):
+        for value in _range(letter, part.strip() or text):
             checked({letter: value}, letter)
             found[value] = None
             if len(found) > MOST:

@@ -180,8 +180,8 @@ def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
     for form in mixer.forms:
         made = OracleComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
-        done = f"of the equations, not of a module: {', '.join(made.compared)}"
-        done = [done] * bool(made.compared)
+        said = f"of the equations, not of a module: {', '.join(made.compared)}"
+        done = [said] * bool(made.compared)
         proof = _proof(f"{form}: counts equal instrumented execution", apart, done)
         yield from _and_unanswered(proof, made, shown="counts" in made.compared)
 

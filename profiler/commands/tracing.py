@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from costmodel.commands.options import Force, Mixers, Output, chosen, formatted, show
+from costmodel.commands.options import (
+    Force,
+    Mixers,
+    Output,
+    chosen,
+    formatted,
+    refuse_existing,
+    show,
+)
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.report.formats import formats
 
@@ -59,9 +67,10 @@ def trace(
     from profiler.tracing.report import document
 
     chosen(format_, "--format", formats("data"))
+    refuse_existing(output, force)  # before minutes of tracing
     lets = [part for text in let or () for part in text.split(",")]
     gradients = "both" if grad is None and against is not None else grad
-    mixer = None if against is None else load_mixer(against)  # refused before minutes of tracing
+    mixer = None if against is None else load_mixer(against)
     found = tracing.trace(target, over=over, let=lets, backend=backend, grad=gradients, mode=mode)
     sizes = None if at is None else found.sizes(at)
     # of each pass, how the module's formulas differ from the equations
@@ -82,5 +91,6 @@ def training(
     from costmodel.report.mixer_table import selection
     from profiler.tracing.training_page import document
 
+    refuse_existing(output, force)
     selected, _ = selection([load_mixer(name) for name in mixers or ()], None, not mixers)
     show(document(selected, modules=modules), "markdown", output, force, context)

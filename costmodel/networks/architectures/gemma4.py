@@ -295,7 +295,7 @@ def _attention(c: Configuration, own: Heads) -> Use:
     options += ["bias"] if c.switch("attention_bias") else []
     options += ["window"] if near else ["keys-as-values"] if c.get("attention_k_eq_v") else []
     options += ["grouped"] if own.g != n else []
-    width = c.size("sliding_window")
+    width: int = c.size("sliding_window")
     if c.get("use_bidirectional_attention") == "all":  # half of the window on each side
         options, width = [*options, "bidirectional"], width // 2 + 1
     return mixer(

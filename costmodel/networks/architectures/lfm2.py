@@ -73,7 +73,7 @@ def read(c: Configuration) -> Description:
 def _width(c: Configuration) -> int:
     """The width of the gated FFNs: that of the first field given; if `block_auto_adjust_ff_dim`,
     two thirds of it; with a factor, times it and up to a multiple of `block_multiple_of`."""
-    width = c.size("block_ff_dim", "intermediate_size")
+    width: int = c.size("block_ff_dim", "intermediate_size")
     name, multiple = "block_ffn_dim_multiplier", c.size("block_multiple_of")
     factor = None if c.get(name) is None else c.positive(name)
     if not c.switch("block_auto_adjust_ff_dim"):

@@ -417,7 +417,7 @@ class Plain:
         if "use_sliding_window" in c.defaults and not c.switch("use_sliding_window"):
             usual = self.kinds or (lambda c, k, number: FULL)
         else:
-            near = "sliding_window" in c.defaults and c.size_or_none("sliding_window")
+            near = "sliding_window" in c.defaults and bool(c.size_or_none("sliding_window"))
             near = near and "layer_types" not in c.defaults  # such a class lists its windows
             usual = self.kinds or (lambda c, k, number: NEAR if near else FULL)
         if "layer_types" not in c.defaults:
@@ -518,7 +518,7 @@ class Plain:
             sizes = {**own, "u": Poly.atom("l") if rows is None else Poly.of(rows)}
             yield Use(f"{self.positions} positions", added, sizes=sizes, table=True, rows=rows)
         kinds = self.segments
-        number = kinds(c) if callable(kinds) else c.size(kinds) if kinds else 0
+        number: int = kinds(c) if callable(kinds) else c.size(kinds) if kinds else 0
         if number:
             yield Use("segments", parts.segments(number), sizes=own, table=True)
         if self.embedding_norm:

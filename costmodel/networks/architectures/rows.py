@@ -327,7 +327,8 @@ def _falcon(c: Configuration) -> Use:
     """Make the attention of Falcon, as a part: with one head of keys (`multi_query`), as many as of
     queries, or, in the new architecture, `num_kv_heads`."""
     options = ["bias"] if c.switch("bias") else []
-    n, g = c.size("num_attention_heads"), c.size_or_none("num_kv_heads")
+    n: int = c.size("num_attention_heads")
+    g: int | None = c.size_or_none("num_kv_heads")
     if not c.switch("new_decoder_architecture"):
         g = 1 if c.switch("multi_query") else n
     turned, sizes = rotary(c)
