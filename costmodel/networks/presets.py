@@ -106,9 +106,9 @@ def preset(name: str) -> Choices:
             f"'{name}' is a file, and the name of a network is expected here: "
             f"`costmodel model --hf {name}` reads the file"
         )
-    if file_of(name.partition("+")[0]):
+    if file_of(base := name.partition("+")[0]):
         raise ModelError(
-            f"'{name}' is a mixer, and the name of a network is expected here: `costmodel model "
+            f"'{base}' is a mixer, and the name of a network is expected here: `costmodel model "
             f"decoder --mixer {name}` makes a network of it"
         )
     near = difflib.get_close_matches(name, names(), 1)

@@ -982,7 +982,7 @@ def test_quantised_weights_are_counted_and_their_bytes_are_asked_for(
         (["gpt-2", "--fit", "80"], "has no unit"),
         (["bert-base", "--context", "64"], "not causal"),
         (["gqa{n=4}", "--context", "64"], "'gqa{n=4}' is a mixer, and memory takes a model, such"),
-        (["gqa+bais", "--context", "64"], "unknown network 'gqa+bais'"),
+        (["gqa+bais", "--context", "64"], "'gqa' is a mixer, and the name of a network"),
     ],
 )
 def test_memory_that_is_refused(words: list[str], sentence: str) -> None:

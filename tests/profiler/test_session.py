@@ -319,7 +319,7 @@ def test_a_record_without_its_counts() -> None:
         ({"counts": {"dispatch": {}}}, "lacks 'operations', which every measurement of schema 1"),
         ({"sizes": {"b": 1, "l": 8}}, "no value for size d"),
         ({"sizes": {"b": 1, "l": 8, "d": 8, "n": 3}}, "choose d divisible by n"),
-        ({"phase": "dreaming"}, "unknown phase 'dreaming': expected one of training"),
+        ({"phase": "dreaming"}, "unknown phase 'dreaming': did you mean 'training'? expected"),
         ({"dtype": "fp12"}, "unknown dtype 'fp12': expected one of"),
     ],
 )

@@ -808,7 +808,11 @@ operations = 1_000_000_000
             "others: self-attention is named in 'base' already: leave one out",
         ),
         ('["me"]', '["mine.py:x"]', "others: a data file names 'mine.py'"),
-        ('["training"]', '["trainin"]', "phases: unknown phase 'trainin': expected one of"),
+        (
+            '["training"]',
+            '["trainin"]',
+            "unknown phase 'trainin': did you mean 'training'? expected",
+        ),
         ("devices.cpu", "devices.tpu", "devices: 'tpu' is no kind of device: expected cpu or cuda"),
         ('"8,16"', '"8:4"', "devices.cpu.lengths: size l: '8:4' is no range"),
         ('widths = "16"', 'widths = "x"', "devices.cpu.widths: size d must be a positive integer"),

@@ -518,9 +518,9 @@ class Plain:
             sizes = {**own, "u": Poly.atom("l") if rows is None else Poly.of(rows)}
             yield Use(f"{self.positions} positions", added, sizes=sizes, table=True, rows=rows)
         kinds = self.segments
-        number: int = kinds(c) if callable(kinds) else c.size(kinds) if kinds else 0
-        if number:
-            yield Use("segments", parts.segments(number), sizes=own, table=True)
+        segments: int = kinds(c) if callable(kinds) else c.size(kinds) if kinds else 0
+        if segments:
+            yield Use("segments", parts.segments(segments), sizes=own, table=True)
         if self.embedding_norm:
             yield Use("norm of the embedding", norm, sizes=own)
         if drop := self._dropout(c):
