@@ -132,14 +132,14 @@ def shortened(text: str, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most // 4]}... ({len(text):,} characters)"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """A question for the message about an unknown word: the name among `known` that is most similar
     to the word; "" if none is similar.
 
     >>> did_you_mean("fwd", ["forward", "backward"]), did_you_mean("x", ["forward"])
     ("did you mean 'forward'? ", '')
     """
-    near = get_close_matches(word, [*known], 1)
+    near = get_close_matches(str(word), [*known], 1)
     return f"did you mean '{near[0]}'? " if near else ""
 
 

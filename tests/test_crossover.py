@@ -270,7 +270,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
         "self-attention he --by state --phase training": "exists in inference only",
         "self-attention he --by total --dtype bf16": "total is the same for all element types",
         "self-attention he --phase both": "--phase 'both': expected one of training",
-        "self-attention he --by traffic --dtype bf17": "dtype 'bf17': expected one of fp64",
+        "self-attention he --by traffic --dtype bf17": "dtype 'bf17': did you mean 'bf16'?",
         "self-attention he --by optimiser": "compare parameters",
         "self-attention he --by ratio": "compare total",
         "self-attention he --by best_chunk": "compare total over that size",

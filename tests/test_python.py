@@ -130,7 +130,7 @@ def test_a_notebook_shows_every_cell_and_no_html_of_others() -> None:
         ({"l": []}, "size l: expected an integer or several, got none"),
         ({"q": 3}, "size q is a size of none of these mixers"),
         ({"P": 3}, "size P is a size of none of these mixers"),
-        ({"phase": "train"}, "^phase 'train': expected one of training, "),
+        ({"phase": "train"}, "^phase 'train': did you mean 'training'"),
         ({"optimiser": "adamw"}, "^optimiser is for a training step only: add phase training-step"),
         ({"dtype": "bf8"}, "unknown dtype 'bf8': expected one of fp64, "),
         ({"mixers": [3]}, "expected the name of a mixer, or a mixer, got the number 3"),
