@@ -22,8 +22,8 @@ COLUMNS = (
 
 NOT_TRIED = (
     "only --deep tries: larger sizes and batches, inputs such as rows of zeros, train mode, "
-    "fp32, bf16 and fp16, many calls of one module, the module's own gradients, the memory that "
-    "decoding holds beside the state"
+    "fp32, bf16 and fp16, many calls of one module, the module's own gradients, tensors kept in "
+    "decoding beside the state"
 )
 
 
