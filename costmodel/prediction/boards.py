@@ -1,10 +1,9 @@
 """Boards as data: the figures of a GPU that predictions need, each with its source.
 
 A board is a TOML file: its `name`, other names (`aliases`), its `kind` (gpu, unless the file says
-cpu), and groups of `figures`. A group has a
-`label` (such as datasheet), a `source`, and figures in base units: operations a second of the
-matrix and vector units by dtype and of the special functions, bytes, bytes a second, seconds,
-hertz, watts.
+cpu), and groups of `figures`. A group has a `label` (such as datasheet), a `source`, and figures in
+base units: operations a second of the matrix and vector units by dtype and of the special
+functions, bytes, bytes a second, seconds, hertz, watts.
 `tables/devices/` has the boards that ship; any other is given as the path of its file.
 """
 
@@ -195,7 +194,8 @@ def _plain(name: str) -> str:
 
 def read_board(path: Path) -> Board:
     """The board (a GPU or CPU as data) of a TOML or JSON file, whose name without its ending is the
-    board's. The figures of all groups in the file are one dict, name -> `Figure`.
+    board's, while `name` in the file is its title (by default that name too). The figures of all
+    groups in the file are one dict, name -> `Figure`.
 
     Raises:
         BoardError: the file cannot be read, or a key or value is none that a board has.

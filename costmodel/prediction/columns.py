@@ -165,7 +165,8 @@ def form_executed(mixer: Mixer, implementation: str, phase: str) -> str:
 def steps(case: Case) -> tuple[str, Sequence[Step]]:
     """(implementation, the calls that a mixer makes on the case's board, with predicted times): the
     calls of kernels for implementation "", else the operations that this module dispatches. Kernels
-    are taken where they are known, the board is a GPU, and the case names no implementation.
+    are taken where they are known, also in the case's element types, the board is a GPU, and the
+    case names no implementation. No module is known before `import profiler`.
 
     Raises:
         Unanswered: a size is a letter, no board is given, or a kernel, module or figure is not
@@ -270,9 +271,8 @@ def _known(number: float, case: Case, what: str) -> float:
 
 
 def predicted(end: str) -> Figure:
-    """The column, as a `Figure`, of the predicted time in nanoseconds (`end` = "seconds"), or of
-    the lower or upper end ("low", "high") of the interval that should hold nine of ten measured
-    times."""
+    """The column, as a `Figure`, of the predicted time in nanoseconds (`end` = "seconds"), or of an
+    end ("low", "high") of the interval that should hold nine of ten measured times."""
     names = {"seconds": "predicted_time", "low": "predicted_low", "high": "predicted_high"}
     meaning = "predicted nanoseconds of all calls, one after the other"
     side = {"seconds": "", "low": ", nine of ten above", "high": ", nine of ten below"}[end]
@@ -347,9 +347,9 @@ COLUMNS: Mapping[str, Figure] = {
 
 
 def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """Yield the sentences below the table of a phase: on which board, and what the columns floor,
-    bound and predicted mean, as far as they are among `shown`; none without a board or such a
-    column."""
+    """Yield the sentences below the table of a phase: on which board, what the columns floor, bound
+    and predicted mean, as far as they are among `shown`, for which figures that the board lacks
+    others stand in, and where constants were fitted; none without a board or such a column."""
     on = next((case.board for case in cases if isinstance(case.board, Board)), None)
     if on is None or not {*COLUMNS} & {*shown}:
         return

@@ -127,6 +127,7 @@ def gemm(c: Constants, calls: Calls, on: Board) -> Floats:
     for rows, columns in GEMM_TILES:
         tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
         loads = ENTRY * (rows + columns) / (c["feed"] / THOUSAND)
+        # the seconds of a tile for one entry of the inner dimension: of its operations or loads
         step = max(2 * rows * columns / c["peak"], loads) / dense
         for split in GEMM_SPLITS:
             depth = np.ceil(k / split / GEMM_STEP) * GEMM_STEP
@@ -166,9 +167,10 @@ class Attended:
 
 
 def attended(calls: Calls) -> Attended:
-    """The shapes of calls of attention, or of attention on a latent row from which keys and values
-    are projected, derived from their sizes by letter: rows, which the formulas tile, in place of
-    tokens and heads. Without a length l, one new token with t keys."""
+    """The shapes of calls of attention, or of attention on a latent row of c entries from which
+    keys and values are projected: rows, which the formulas tile, in place of tokens and heads. b
+    sequences; l tokens, or one new token with t keys; n heads of queries, g of keys, h wide, window
+    w; K, R and V are the widths of a key's own part and shared part, and of a value."""
     s = calls.sizes
     tokens = s["l"] if "l" in s else np.ones_like(s["t"])
     keys = s["l"] if "l" in s else s["t"]
@@ -252,8 +254,7 @@ def copied_entries(s: Mapping[str, Floats]) -> Floats:
     """The entries that vLLM's latent attention of many rows moves for each token and head beside
     those of its kernel, on boards with FlashAttention 2, (N,): it writes keys and values from the
     latent row, reads the keys and writes them with the shared ones, pads values to the keys' width,
-    lets the kernel read and write the padding, and cuts the results. `s`: the sizes; K, R and V are
-    the widths of a key's own part and shared part, and of a value."""
+    lets the kernel read and write the padding, and cuts the results. `s`: sizes (`attended`)."""
     key = s["K"] + s["R"]
     written, joined = s["K"] + s["V"], s["K"] + key
     return written + joined + (s["V"] + key) + 2 * (key - s["V"]) + 2 * s["V"]
@@ -262,7 +263,7 @@ def copied_entries(s: Mapping[str, Floats]) -> Floats:
 def projected(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of latent attention of many rows by vLLM: the product that makes the
     keys and values of all heads, attention whose values are padded to the width of keys, and the
-    copies between these. `c`: the family's constants."""
+    copies between these. `c`: the family's constants; letters of sizes as in `attended`."""
     s, a = calls.sizes, attended(calls)
     heads = s["b"] * s["l"] * s["n"]
     rate = on[f"matrix.{calls.dtype}"] * c["peak"]
@@ -350,8 +351,7 @@ def widths(sizes: Mapping[str, Floats]) -> tuple[Floats, Floats]:
 
 
 def state_entries(sizes: Mapping[str, Floats]) -> Floats:
-    """The entries of the state of a head of a delta rule, (N,): the width of a key by that of a
-    value."""
+    """The entries of a head's state of a delta rule, (N,): a key's width by a value's."""
     key, value = widths(sizes)
     return key * value
 
@@ -400,7 +400,8 @@ SSD_CHUNK = 256
 def by_five(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of Mamba-2's scan by the five kernels of mamba_ssm
     (ops/triton/ssd_combined.py): a constant for each, plus two durations that overlap: of the
-    products of all chunks, and of the bytes that the kernels pass on through the memory."""
+    products of all chunks, and of the bytes that the kernels pass on through the memory. Sizes: l
+    rows in chunks of C, n heads P wide in G groups, a state of P by N entries per head."""
     s = calls.sizes
     # dt and its cumulated sums; x to chunk_state and chunk_scan, and y
     head = ENTRY + 6 * FP32 + 3 * s["P"] * ENTRY
@@ -415,9 +416,8 @@ def by_five(c: Constants, calls: Calls, on: Board) -> Floats:
 
 
 def channels(calls: Calls) -> Floats:
-    """The number of channels of the short convolution of each call, (N,): of Mamba-2 (if there is a
-    size P), of Kimi delta attention (h wide), or of a gated delta rule (keys, queries and
-    values)."""
+    """The number of channels of the short convolution of each call, (N,): of Mamba-2 (with a size
+    P), of Kimi delta attention (h wide), or of a gated delta rule (keys, queries and values)."""
     s = calls.sizes
     if "P" in s:
         return s["n"] * s["P"] + 2 * s["G"] * s["N"]

@@ -96,7 +96,9 @@ def predicted_steps(case: Case, on: Board) -> Sequence[Step]:
 
 def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) -> Step:
     """The call of a kernel at `sizes` (letter -> value), with its predicted seconds, interval and
-    joules, and the seconds that each limit takes alone; raises BoardError as `predict` does."""
+    joules, and the seconds that its products, bytes ("memory") and exponentials take alone at the
+    board's peaks. `instead` names `capability` if attention needs it and the board lacks it. Raises
+    BoardError as `predict` does."""
     given = {x: np.array([float(size)]) for x, size in sizes.items()}
     calls = Calls(kernel, given, dtypes.name_of("activations"), dtypes.state or "")
     one = predict(calls, on)
@@ -155,11 +157,12 @@ def chooses_weights(case: Case) -> bool:
 
 
 def linear_maps(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield ("gemm", sizes of the product: l rows, d depth, f columns) for each matrix of
-    parameters by which an equation multiplies rows and sums: of self-attention at b = 2, l = 8 and
-    d = 4, {"l": 16, "d": 4, "f": 4} four times. Where each row chooses matrices (its experts), the
-    chosen ones are one product: with the columns of all matrices that the rows of a batch choose if
-    choices are even."""
+    """Yield ("gemm", sizes of the product: l rows of all sequences, d depth, f columns) for each
+    matrix of parameters by which an equation multiplies rows and sums: of self-attention at b = 2,
+    l = 8 and d = 4, {"l": 16, "d": 4, "f": 4} four times; one row per sequence in inference. Left
+    out: products of parameters alone, and the taps of short convolutions. Matrices that each row
+    chooses (its experts) are one product, with the columns of all matrices that the rows of a batch
+    choose if choices are even."""
     sizes = dict(case.sizes)
     rows: float = sizes.pop("b", 1) * (1 if case.phase == "inference" else sizes["l"])
     maps = {
