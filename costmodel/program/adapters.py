@@ -75,7 +75,8 @@ class _Adapting:
         if found is None or not isinstance(node, Reduce):
             return node
         x, W = found
-        summed = {index.atom for index in node.over}  # `inner`: axes of W that are summed over
+        # axes of W: `inner` are summed over, `outer` are not; U has the positions of x not summed
+        summed = {index.atom for index in node.over}
         inner = [k for k, at in enumerate(W.positions) if {*names_in((at,))} <= summed]
         outer = [k for k in range(len(W.positions)) if k not in inner]
         r, p = self.p.upper[0], self.p.as_poly()

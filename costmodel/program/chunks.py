@@ -268,7 +268,7 @@ def _over_whole_chunks(
     the entries are an affine region on one axis, and the axis need not be split. A gathered chunk
     may be read at some places only, as which entries these are depends on values anyway."""
     flat = positions[axis]
-    named = {*names_in([flat])}
+    named = {*names_in([flat])}  # q and e; of the other positions, `others` and their `bounds`
     others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}
     ranges = {i.atom: i for i in equation.indices}
     ranges |= {i.atom: i for _, over in walk(equation.value) for i in over}

@@ -137,11 +137,11 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
     written = loss.written(output.shape, rewrites)
     mixer: Mixer = copy.copy(system.mixer)
     scored = replace(output, role="intermediate", owner=mixer)
-    instead = {output: scored}
+    instead = {output: scored}  # array of the forward pass -> the array in its place
     for array in system.defining:
         if array.origin and array.origin.of is output:
             instead[array] = replace(array, origin=replace(array.origin, of=scored))
-    named = _arrays_after(written, scored, mixer)
+    named = _arrays_after(written, scored, mixer)  # array of the loss -> the array in its place
     ends = (a for old, a in named.items() if old.role != "intermediate" and a is not scored)
     added = {a.name: a for a in ends}
     kept = {n: a for n, a in mixer.arrays.items() if a is not output}

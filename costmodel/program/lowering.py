@@ -245,10 +245,10 @@ def _head_beside(equation: Equation, ref: Ref) -> Index | None:
 
 
 def _with_scaled_sides(equation: Equation, *, each: bool) -> Iterator[Equation]:
-    """Yield, for scores that are a scaled (sum of) products of two entries, the equations of copies
-    of both arrays times the root of the scale, and that of the scores, Z[i, j] = sum of Q'[i, c]
-    K'[j, c]; any other equation unchanged. `each`: each query has its own copy of the keys, K'[i,
-    j, c]."""
+    """Yield, for scores that are a scaled product of two entries or a scaled sum of such products,
+    the equations of copies of both arrays times the root of the scale, then that of the scores,
+    Z[i, j] = sum of Q'[i, c] K'[j, c]; any other equation unchanged. `each`: each query has its own
+    copy of the keys, K'[i, j, c]."""
     around: Callable[[Node], Node]
     match equation.value:
         case Composite("scaled", Reduce(kind, Mul(Ref() as left, Ref() as right), over), by=by):
@@ -357,6 +357,7 @@ def _dense(system: System) -> System:
         atom: index.hull if isinstance(index, UnionIndex) else index
         for atom, index in every.items()
     }
+    # the indices over the places of a chunk, and those with the same end
     rows = {
         atom
         for equation in system.equations

@@ -266,6 +266,7 @@ class _Softmax:
                 f"{self.result.name}: no formula for the last block of {self.rows} keys of a row"
             )
         whole_blocks = by % self.rows == 0  # of keys in a block of rows
+        # up to this value of the index, a row's last block is that of its own end
         full = call(
             "floor_div", whole - 1 + self.rows if whole_blocks else every * self.rows, Poly.of(by)
         )

@@ -107,9 +107,9 @@ def evaluate_system(
 ) -> dict[str, Values]:
     """Name of an array -> its values in the declared shape, for every array of a system, from the
     given `arrays` (name -> values) and `held`, the values that some computed arrays keep in place
-    of those of their equations, such as values that a module has computed. Values have
-    the common dtype of the given arrays, index arrays int64. EquationError for a given array that
-    is missing or misshapen."""
+    of those of their equations, such as values that a module has computed. A buffer that `arrays`
+    lacks has its own values, if the mixer gives some. Values have the common dtype of the given
+    arrays, index arrays int64. EquationError for a given array that is missing or misshapen."""
     import numpy as np
 
     known: dict[str, Values] = {}

@@ -159,8 +159,8 @@ def usable_processes() -> int:
 def ahead(tasks: Sequence[Callable[[], object]]) -> None:
     """Carry out tasks (functions whose results are not used) so that the cache has the answers that
     the tasks ask for: in several processes, if processes can be forked. An answer of a task that no
-    process carried out is derived when it is asked for. Without a cache, nothing happens. `others`:
-    (process id, file of the process's new answers, key -> pickled answer)."""
+    process carried out is derived when it is asked for. Without a cache, nothing happens. `others`
+    has a pair per forked process: its id, and the descriptor of a file with its new answers."""
     if _store is None:
         return
     number = min(usable_processes(), len(tasks)) if hasattr(os, "fork") else 1

@@ -129,11 +129,11 @@ def _moments(system: System, phase: str) -> tuple[Live, ...]:
     held = list(held_arrays(system, phase, steps))
     found: list[Live] = []
     for k, step in enumerate(steps):
-        sizes = {True: Exact(), False: Exact()}
+        live = {True: Exact(), False: Exact()}  # of arrays held once a batch, and per sequence
         for one in held:
             if one.first <= k <= one.last:
-                sizes[one.once] = sizes[one.once] + one.number
-        found.append(Live(step[0].part_of, sizes[False], sizes[True]))
+                live[one.once] = live[one.once] + one.number
+        found.append(Live(step[0].part_of, live[False], live[True]))
     return tuple(_largest(found, small_sizes(system.mixer, system.form)))
 
 

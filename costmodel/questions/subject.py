@@ -203,8 +203,8 @@ def _fits(mixer: Mixer, form: str | None, given: Mapping[str, int]) -> dict[str,
                 f"leave out {letter}"
             )
     # extents without quotients are whole at all sizes, so that `fit` need not check them
-    parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
-    if parted or mixer.powers_of_two or mixer.bounded_sizes or has_other_quotients(mixer):
+    uneven = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
+    if uneven or mixer.powers_of_two or mixer.bounded_sizes or has_other_quotients(mixer):
         fit(mixer, sizes)
     if "h" not in mixer.letters:
         refuse_other_head_width(sizes)

@@ -82,8 +82,8 @@ class Elements(Symbolic):
         return Elements(_merged(self.kinds, other.kinds), _merged(self.rows, other.rows))
 
     def in_network(self, share: Share[Traffic], once: Poly) -> Elements:
-        """These entries of one run of a part, in sizes of the network: of all runs, and of kinds in
-        `ONCE` as often as `once` says."""
+        """The entries that a part moves in a network, from these of one run, in sizes of the
+        network: all times the part's runs, but kinds in `ONCE` times `once`."""
 
         def times(number: Exact, kind: str) -> Exact:
             return number.substitute(share.sizes) * (once if kind in ONCE else share.runs)

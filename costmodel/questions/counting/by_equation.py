@@ -112,8 +112,8 @@ def count_part(part: IterationDomain, accounting: str = "strict") -> Counts:
 def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
     """Array as the mixer's author wrote it -> the counts of its equation in a phase, work on
     parameters alone in their `once`: in training `me` has {"y": d*l**2/2 + d*l/2 mul, d*l**2/2 -
-    d*l/2 add}. A composite such as softmax is written out in several equations, which all count for
-    the author's array."""
+    d*l/2 add}, with `accounting` "mac" as many add as mul. A composite such as softmax is written
+    out in several equations, which all count for the author's array."""
     found: dict[str, Counts] = {}
     for part in iteration_domains(system, phase):
         counts = count_part(part, accounting)
