@@ -24,12 +24,15 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
 
 
 def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
-    """A sentence with the number of points (requests) and the most time that timing them takes."""
+    """A sentence with the number of points (requests), the most time that timing them takes, and
+    what takes additional time."""
     total = sum(longest_s(request, limits) for request in asked)
     points = f"{len(asked):,} point{'s' if len(asked) != 1 else ''}"
+    metered = any(each.energy and each.device.startswith("cuda") for each in asked)
+    more = ", counting, cooling and repeated trials of energy" if metered else " and counting"
     return (
-        f"{points}: timing takes at most {duration_words(total)} on one device; building and "
-        f"counting take additional time"
+        f"{points}: timing takes at most {duration_words(total)} on one device; "
+        f"building{more} take additional time"
     )
 
 

@@ -66,7 +66,11 @@ def test_each_latency_of_a_cpu_may_be_timed_twice(monkeypatch: pytest.MonkeyPatc
 def test_the_number_of_points_and_their_time_are_one_sentence() -> None:
     points = [request("cuda", energy=False)] * 100
     assert estimate(points, LIMITS).startswith(
-        "100 points: timing takes at most 30 min on one device"
+        "100 points: timing takes at most 30 min on one device; building and counting take addit"
+    )
+    # the time of an energy is an expected one
+    assert estimate([request("cuda", energy=True)], LIMITS).endswith(
+        "building, counting, cooling and repeated trials of energy take additional time"
     )
 
 
