@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import warnings
 from collections.abc import Callable, Iterator
@@ -135,15 +136,20 @@ def float_tensors(result: Any) -> list[torch.Tensor]:
 
 def relative_difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | None:
     """The largest difference between tensors of equal shape at equal places of two lists, relative
-    to the largest entry of these tensors in the first list unless all are 0. None if the lists have
+    to the largest finite entry of these tensors in the first list unless all are 0. Equal entries,
+    infinities and NaN too, differ by 0. None if other entries are not finite, the lists have
     different lengths, or no two tensors with an entry have equal shapes."""
     pairs = [(a.double(), b.detach().double()) for a, b in zip(expected, found, strict=False)]
     pairs = [(a, b) for a, b in pairs if a.numel() and a.shape == b.shape]
     if not pairs or len(expected) != len(found):
         return None
-    scale = max(float(a.abs().max()) for a, _ in pairs)
-    apart = max(float((a - b).abs().max()) for a, b in pairs)
-    return apart / scale if scale > 0 else apart
+    scale = max(float(a.abs().where(a.isfinite(), 0.0).max()) for a, _ in pairs)
+    equal = [(a == b) | (a.isnan() & b.isnan()) for a, b in pairs]
+    off = [float((a - b).abs().masked_fill(at, 0.0).max())
+           for (a, b), at in zip(pairs, equal, strict=True)]  # fmt: skip
+    if not all(map(math.isfinite, off)):
+        return None
+    return max(off) / scale if scale > 0 else max(off)
 
 
 def innermost_reason(error: BaseException) -> str:

@@ -109,6 +109,15 @@ def test_what_the_compiled_call_gives_is_held_against_the_call() -> None:
     assert relative_difference([one], [torch.ones(3)]) is None
 
 
+def test_entries_that_are_not_finite_are_equal_or_have_no_difference() -> None:
+    one, lost = torch.tensor([1.0, 4.0]), torch.tensor([1.0, float("nan")])
+    endless = torch.tensor([2.0, float("-inf")])
+    assert relative_difference([one, lost], [one, lost]) == 0
+    assert relative_difference([endless], [endless + 0.1]) == pytest.approx(0.05)
+    assert relative_difference([one, one], [one, lost]) is None
+    assert relative_difference([endless], [-endless]) is None
+
+
 @pytest.mark.parametrize(
     "backend", ["aot_eager", pytest.param("inductor", marks=[NO_COMPILER, pytest.mark.grid])]
 )
