@@ -374,14 +374,21 @@ def cpu_frequency_MHz(
     """The highest current clock of the usable processors, in MHz: idle ones are slow, working ones
     fast. None if the system does not tell. psutil.cpu_freq does not say which processor has which
     clock where processors share a frequency policy, and fails at a clock that is no number."""
-    read = map(number_in, (sys / f"cpu{n}/cpufreq/scaling_cur_freq" for n in processors()))
+    usable = processors()
+    read = map(number_in, (sys / f"cpu{n}/cpufreq/scaling_cur_freq" for n in usable))
     found = [kHz / 1e3 for kHz in read if kHz is not None]
     if not found:
         try:
             lines = proc.read_text(encoding="utf-8").splitlines()
         except OSError:
             return None
-        found = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+        own = True
+        for name, _, value in (line.partition(":") for line in lines):
+            if name.strip() == "processor":  # begins the lines of one processor
+                own = value.strip() in map(str, usable)
+            elif own and name.startswith("cpu MHz"):
+                with suppress(ValueError):  # Unknown
+                    found.append(float(value))
     return max(found, default=None)
 
 

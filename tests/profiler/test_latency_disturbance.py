@@ -223,6 +223,15 @@ def test_the_frequency_may_stand_in_proc_or_nowhere(tmp_path: Path) -> None:
     assert cpu_frequency_MHz(tmp_path, proc) == 2596.102
 
 
+def test_the_frequency_in_proc_is_of_usable_processors(tmp_path: Path, instead: Instead) -> None:
+    instead(processors=lambda: [0, 2])
+    proc = tmp_path / "cpuinfo"
+    clocks = "1000.5", "3000.0", "Unknown"
+    lines = (f"processor\t: {n}\ncpu MHz\t\t: {clock}\n" for n, clock in enumerate(clocks))
+    proc.write_text("\n".join(lines))
+    assert cpu_frequency_MHz(tmp_path, proc) == 1000.5
+
+
 def test_counts_of_a_real_process() -> None:
     """16 MiB that were never touched before are at least 8 pages, however large these are."""
     before = switches_and_faults()
