@@ -62,6 +62,7 @@ def _construct(
     if implementation.options:
         given["options"] = implementation.options
     taken = inspect.signature(implementation.module).parameters
+    require_sizes(**{letter: sizes[letter] for letter in sizes if letter in taken})
     needs_h = "h" in taken and taken["h"].default is inspect.Parameter.empty and "h" not in sizes
     if needs_h and {"d", "n"} <= sizes.keys() and sizes["d"] % sizes["n"] == 0:
         given["h"] = sizes["d"] // sizes["n"]
@@ -83,7 +84,6 @@ def _construct(
             f"{implementation.mixer} {implementation.name} needs the size {', '.join(missing)} "
             f"and was given {', '.join(sizes)}"
         )
-    require_sizes(**{letter: sizes[letter] for letter in sizes if letter in taken})
     accepted = {name: value for name, value in given.items() if takes_all or name in taken}
     where = torch.device(device)
     forked = torch.random.fork_rng(devices=[where] if where.type == "cuda" else [])

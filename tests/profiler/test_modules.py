@@ -732,6 +732,8 @@ def test_a_class_that_needs_the_head_width_gets_d_over_n() -> None:
         return tuple(made.get_parameter("W").shape)
 
     assert shape(d=6, l=5, n=2) == (2, 3) and shape(d=6, l=5, n=2, h=7) == (2, 7)
+    with pytest.raises(ValueError, match="size n must be a positive integer and is 0"):
+        shape(d=6, l=5, n=0)
     with pytest.raises(ValueError, match="needs the size h and was given d, l, n"):
         shape(d=7, l=5, n=2)
 
