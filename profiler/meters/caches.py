@@ -90,27 +90,35 @@ def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
     Processors that share a cache have the same `shared_cpu_list`: the cache counts once.
 
     Raises:
-        CacheError: the system does not tell the size.
+        CacheError: the system does not tell the size of each.
     """
-    caches: dict[tuple[int, str], int] = {}
+    caches: dict[tuple[int, str], str] = {}
     for index in sys.glob("cpu[0-9]*/cache/index[0-9]*"):
-        try:
-            level, shared, size, kind = (
-                (index / name).read_text(encoding="ascii").strip()
-                for name in ("level", "shared_cpu_list", "size", "type")
-            )
-            if kind != "Instruction":
-                caches[int(level), shared] = bytes_of(size)
-        except (OSError, ValueError):
-            continue
-    if not caches:
+        level, shared, size, kind = (
+            text_in(index / name) for name in ("level", "shared_cpu_list", "size", "type")
+        )
+        if level.isdecimal() and kind != "Instruction":
+            caches[int(level), shared] = size
+    last = max((level for level, _ in caches), default=0)
+    try:
+        sizes = [bytes_of(size) for (level, _), size in caches.items() if level == last]
+    except ValueError:
+        sizes = []
+    if not sizes:
         raise CacheError(
             f"expected the sizes of the processors' caches in {sys}/cpu*/cache, and found none"
+            + f" of level {last}" * (last > 0)
         )
-    last = max(level for level, _ in caches)
-    sizes = [size for (level, _), size in caches.items() if level == last]
     found = f"{len(sizes)} of level {last}" if len(sizes) > 1 else f"level {last}"
     return sum(sizes), f"{sys}/cpu*/cache: {found}"
+
+
+def text_in(path: Path) -> str:
+    """The stripped text of a file; "" if it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def bytes_of(size: str) -> int:

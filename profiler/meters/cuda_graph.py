@@ -217,10 +217,10 @@ def tensors_close(expected: torch.Tensor, found: torch.Tensor) -> bool:
     same places."""
     if expected.shape != found.shape:
         return False
-    finite = expected[expected.isfinite()].abs()
+    wanted, got = expected.double(), found.double()
+    finite = wanted[wanted.isfinite()].abs()
     scale = float(finite.max()) if finite.numel() else 0.0
     tolerance = max(1e-3, 4 * torch.finfo(expected.dtype).eps) * scale
-    wanted, got = expected.float(), found.float()
     return bool(torch.allclose(wanted, got, rtol=0.0, atol=tolerance, equal_nan=True))
 
 

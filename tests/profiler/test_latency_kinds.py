@@ -300,6 +300,15 @@ def test_caches_that_processors_share_count_once(tmp_path: Path) -> None:
     assert source.endswith("2 of level 3")
 
 
+def test_a_last_level_of_unknown_size_is_no_smaller_level(tmp_path: Path) -> None:
+    """The kernel lists caches whose size the firmware leaves out: their `size` is missing."""
+    cache(tmp_path, 0, 2, 2, "1024K", "0", "Unified")
+    cache(tmp_path, 0, 3, 3, "", "0", "Unified")
+    (tmp_path / "cpu0" / "cache" / "index3" / "size").unlink()
+    with pytest.raises(CacheError, match=r"found none of level 3$"):
+        last_level_bytes(tmp_path)
+
+
 def test_sizes_of_caches_are_read() -> None:
     assert [bytes_of(text) for text in ("48K", "2M", "1G", "512")] == [49152, 2**21, 2**30, 512]
     with pytest.raises(ValueError, match="invalid literal"):
@@ -385,6 +394,14 @@ def test_a_replay_repeats_what_is_not_finite_in_a_result() -> None:
     assert not tensors_close(expected, torch.tensor([nan, inf, 1.1]))
     assert not tensors_close(expected, torch.tensor([nan, nan, 1.0]))
     assert tensors_close(torch.full((2,), nan), torch.full((2,), nan))
+
+
+def test_results_of_every_type_are_compared() -> None:
+    """Numbers beyond those of float32, and a type of 8 bits, in which torch compares nothing."""
+    large = torch.tensor([1e300], dtype=torch.float64)
+    assert tensors_close(large, large) and not tensors_close(large, large / 2)
+    one, two = (torch.full((2,), x).to(torch.float8_e4m3fn) for x in (1.0, 2.0))
+    assert tensors_close(one, one) and not tensors_close(one, two)
 
 
 def test_graph_capture_fails_of_a_call_that_waits_for_the_gpu() -> None:
