@@ -35,13 +35,14 @@ def tensors_held(*holders: Any) -> Iterator[Tensor]:
         seen[id(one)] = one
         if isinstance(one, Tensor):
             yield one
-        elif isinstance(one, Mapping):
+            continue
+        if isinstance(one, Mapping):
             left.extend(one.values())
         elif isinstance(one, (list, tuple, set, frozenset)) or hasattr(one, "popleft"):
             left.extend(one)
-        elif isinstance(one, MethodType):
+        if isinstance(one, MethodType):
             left.append(one.__self__)
-        else:
+        else:  # attributes, of containers of a class of the user's too
             left.extend(getattr(one, "__dict__", {}).values())
             slots = (slot for kind in type(one).__mro__ for slot in vars(kind).items())
             left.extend(getattr(one, k, None) for k, v in slots if type(v) is MemberDescriptorType)

@@ -892,6 +892,19 @@ class Slotted:
         self.__rows = rows
 
 
+class Named(dict[str, torch.Tensor]):
+    """A mapping with an attribute beside its values."""
+
+    def __init__(self, rows: torch.Tensor, **values: torch.Tensor) -> None:
+        super().__init__(values)
+        self.rows = rows
+
+
+def test_attributes_of_a_container_are_held_beside_its_values() -> None:
+    one, two = torch.ones(3), torch.ones(2)
+    assert {id(held) for held in tensors_held(Named(one, two=two))} == {id(one), id(two)}
+
+
 def test_a_tensor_in_any_slot_or_partial_call_is_held() -> None:
     rows = torch.ones(3)
     assert [*tensors_held(Slotted(rows))] == [rows]
