@@ -240,13 +240,14 @@ def in_trained_layers(network: Assembly) -> frozenset[Use]:
     layers: dict[Layer | None, set[Use]] = {}
     for run in schedule(network, layers_of(network)):
         layers.setdefault(run.layer, set()).add(run.use)
-    given = given_arrays(network)
+    trained = (uses for uses in layers.values() if any(has_gradient(network, use) for use in uses))
+    return frozenset[Use]().union(*trained)
 
-    def has_gradient(use: Use) -> bool:
-        arrays = use.mixer.arrays.values()
-        return any(a.role in TRAINED and a.name not in given[use] for a in arrays)
 
-    return frozenset().union(*(uses for uses in layers.values() if any(map(has_gradient, uses))))
+def has_gradient(network: Assembly, use: Use) -> bool:
+    """Whether an array of a part, an input or a parameter, gets a gradient."""
+    arrays, given = use.mixer.arrays.values(), given_arrays(network)[use]
+    return any(array.role in TRAINED and array.name not in given for array in arrays)
 
 
 def layers_of(network: Assembly) -> int:
@@ -461,19 +462,25 @@ def _wires_behind(wire: Wire) -> tuple[Wire, ...]:
 
 
 def _backward(runs: Sequence[PartRun], recompute: str, rules: _PathRules[W]) -> list[W]:
-    """The paths through the gradients of these runs, from the last part back to parts that read
-    inputs alone. A run whose output several parts read passes one addition more: the gradients that
-    come first are added meanwhile. A recomputed run passes its forward pass too. `rules` says how a
-    path is represented, and which of several paths are followed further."""
-    through: dict[Wire, list[int]] = {}  # array -> the numbers of the runs that read it
+    """The paths through the gradients of these runs, from the last part back to parts behind which
+    no gradient is needed. A run whose output gets several gradients passes one addition more: the
+    gradients that come first are added meanwhile. A recomputed run passes its forward pass too.
+    `rules` says how a path is represented, and which of several paths are followed further."""
+    given = given_arrays(runs[0].network)
+    through: dict[Wire, list[int]] = {}  # array -> the numbers of the runs that give its gradients
+    read = set[Wire]()
     for wire, reading in readers(runs).items():
+        giving = [k for k, name in reading if name not in given[runs[k].use]]
         for one in _wires_behind(wire):
-            through.setdefault(one, []).extend(k for k, _ in reading)
+            through.setdefault(one, []).extend(giving)
+            read |= {one} if reading else set()
     after: dict[int, list[W]] = {}  # number of a run -> the paths to the end of its gradients
-    written = {run.writes for run in runs}
+    written = {run.writes for run in runs if has_gradient(run.network, run.use)}
     ends: list[W] = []
     for k in reversed(range(len(runs))):
-        run, later = runs[k], through.get(runs[k].writes, [])
+        run, later = runs[k], [k for k in through.get(runs[k].writes, []) if k in after]
+        if run.writes not in written or (run.writes in read and not later):
+            continue  # no gradient is needed, or none arrives
         before = [path for reader in later for path in after[reader]] or [rules.none]
         own = rules.step(run, "backward")
         if run.again(recompute):
@@ -481,8 +488,14 @@ def _backward(runs: Sequence[PartRun], recompute: str, rules: _PathRules[W]) -> 
         if len(later) > 1:
             own = rules.step(run, SUM) + own
         after[k] = rules.in_layer(runs, run, rules.longest([path + own for path in before]))
-        read = {w for ws in run.reads.values() for one in ws for w in _wires_behind(one)}
-        if read.isdisjoint(written):
+        handed = {
+            w
+            for name, wires in run.reads.items()
+            for one in wires
+            for w in _wires_behind(one)
+            if name not in given[run.use]
+        }
+        if handed.isdisjoint(written):
             ends = rules.longest(ends + after[k])
     return ends
 

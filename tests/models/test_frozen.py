@@ -16,6 +16,9 @@ from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
 from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import counting
 from costmodel.questions.count import counted
+from costmodel.questions.critical_path import _path_of
+from costmodel.questions.question import Case
+from costmodel.questions.registry import FIGURES
 from costmodel.questions.traffic import traffic_of
 from tests.models.test_architectures import read, written
 
@@ -244,6 +247,23 @@ def test_dropout_of_recomputed_layers_alone_comes_again() -> None:
     more = {name: cost[1][name] - cost[0][name] for name in cost[0] if "dropout" in name}
     once = forward["dropout, layers 2-3"].of(counted).exact_total.at(sizes)
     assert more == {"dropout": 0, "dropout, layer 1": 0, "dropout, layers 2-3": once}
+
+
+@pytest.mark.parametrize("figure", ["span", "sequential"])
+def test_no_path_passes_gradients_that_are_not_needed(figure: str) -> None:
+    """Each layer before the first that is trained takes as much from the longest path."""
+    found: list[Any] = []
+    for layers in ("1-3", "1", "2", "3"):
+        net = by_number(f"layers.{layers}.attn")
+        sizes = {**net.sizes, **SIZES}
+        length = Case(net.answers("backward"), sizes, symbolic=False).figure(FIGURES[figure])
+        found.append(length)
+        if figure == "sequential":
+            path = _path_of(Case(net.answers("backward"), sizes, symbolic=False))
+            assert path.length.at(sizes) == length
+    every, one, two, three = found
+    # of layers 1-3 the first norm of layer 1 is passed too, as one part stands for all three
+    assert every > one and one - two == two - three > 0
 
 
 def test_layers_without_gradients_are_not_recomputed() -> None:
