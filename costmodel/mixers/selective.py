@@ -197,8 +197,9 @@ def mamba(chosen: Chosen) -> Mixer:
 
 def write_by_channel(f: Form) -> None:
     """Write the equations of a form of Mamba: the states S (l, E, N), S_i = kept_i S_{i-1} + U_i
-    B_i with U = step X, by a recurrence over rows or, in the form `scan`, by a parallel scan of V =
-    U B; then O = S C + D X, gated if there is W_Z, and y."""
+    B_i, kept = exp(step A) and U = step X, by a recurrence over rows or, in the form `scan`, by a
+    parallel scan of V = U B; then O = S C + D X, gated if there is W_Z, and y. T, B and C are maps
+    of X, and the step is softplus(T W_dt + b_dt)."""
     m = f.mixer
     l, d, N, E, R = m.sizes("l d N E R")  # tokens, channels, states, inner channels, rank
     X = rows(f, "X", "c")

@@ -57,8 +57,8 @@ class T5:
         ends = ("ForConditionalGeneration", "Model", "EncoderModel")
         named = c.architecture(*(self.name + end for end in ends)).removeprefix(self.name)
         given, own = c.get("tie_word_embeddings") is not False, c.get("scale_decoder_outputs")
-        given = given if own is None else own  # the class saves what the other field said: whether
-        # rows are divided by sqrt(d) before the head
+        # whether rows are divided by sqrt(d) before the head: `own` is where the class saves what
+        given = given if own is None else own  # the field tie_word_embeddings said
         scaled = given if self.scaled is None else self.scaled
         deep = c.size("num_layers")
         layers = c.size_or_none("num_decoder_layers") or deep
