@@ -126,10 +126,11 @@ def compare_pass(
     Raises:
         UnknownMixer: no such mixer.
         Unsupported: the equations have no count.
-        TraceError: an operation of the pass has no counting rule, a class has no formula, or the
-            equations have sizes that the trace lacks.
+        TraceError: no such pass, an operation of it has no counting rule, a class has no formula,
+            or the equations have sizes that the trace lacks.
         ByCases: the module or the equations count by cases; `compare_passes` compares each.
     """
+    counted = trace.classes(phase)
     mixer = in_sizes_of(trace, load_mixer(name))
     listed = ", ".join(dict.fromkeys(u.name for u in trace.uncounted if u.phase == phase))
     if listed:
@@ -138,7 +139,7 @@ def compare_pass(
         )
     plain = equation_counts(mixer, mixer.default_form, (), trace, phase)
     traced: Classes = {}
-    for class_, poly in trace.classes(phase).items():
+    for class_, poly in counted.items():
         if isinstance(poly, Cases):
             raise ByCases([region for region, _ in poly.pieces])
         if not isinstance(poly, Poly):

@@ -156,7 +156,9 @@ class Trace:
 
     def classes(self, phase: str) -> dict[str, Value]:
         """A dict: class of operations -> formula, for the phase `forward` or `backward`; mul, add,
-        div, exp first."""
+        div, exp first. Raises TraceError: another phase."""
+        if phase not in ("forward", "backward"):
+            raise TraceError(f"'{phase}' is no pass of a trace: expected forward or backward")
         found = {kind: value for (part, kind), value in self.quantities.items() if part == phase}
         ordered = [*CLASSES, *sorted(found.keys() - set(CLASSES))]
         return {name: found.get(name, Poly()) for name in ordered}
@@ -262,7 +264,8 @@ class Trace:
     def at(self, phase: str = "forward", **sizes: int) -> Operations:
         """The numbers of operations of a phase by class, at a size of each letter in `over` (a
         SizeError names a missing one) from `since` on, which is not tested here. Raises TraceError:
-        a class of operations of this phase has no formula, or the sizes lie in no case."""
+        `phase` is neither forward nor backward, one of its classes of operations has no formula, or
+        the sizes lie in no case."""
         for (part, _), broken in self.broken.items():
             if part == phase:
                 raise TraceError(f"{self.target}: {broken}")

@@ -14,6 +14,7 @@ from costmodel.symbolic.formulas import poly as poly_of
 from costmodel.symbolic.polynomial import Poly
 from profiler.counting.rules import nominal_words
 from profiler.tracing import trace
+from profiler.tracing.compare_equations import compare_pass
 from profiler.tracing.meta_run.target import TraceError
 from profiler.tracing.report import document
 from profiler.tracing.result import Trace
@@ -329,6 +330,16 @@ def test_what_fits_nothing_is_reported_with_the_first_size() -> None:
     assert "no formula" in str(broken) and "breaks at l=" in str(broken)
     with pytest.raises(TraceError, match="no formula"):
         found.at(l=3)
+
+
+def test_a_pass_that_a_trace_lacks_is_refused() -> None:
+    """A phase of the equations, such as training, is no pass of a trace, and has no operations."""
+    found = trace(nn.Identity, over="l,d")
+    for asked in (lambda: found.at("training", l=3, d=4), lambda: compare_pass(found, "me", "x")):
+        with pytest.raises(
+            TraceError, match=r"'(training|x)' is no pass of a trace: expected forw"
+        ):
+            asked()
 
 
 def test_multiples_are_found() -> None:
