@@ -191,8 +191,8 @@ class MemoryBudget:
 
     def lines(self) -> tuple[MemoryLine, ...]:
         """The lines of the budget in elements and bytes: parameters, gradients, optimiser's state
-        and activations with their sum, then the largest live set (the most elements held at one
-        time), alone and with parameters, gradients and optimiser's state."""
+        (a master copy, if `precision` has one), activations, their sum; then the largest live set
+        (the most elements held at one time), alone and with all of these but activations."""
         most_held, when = self._peak()
         says = (
             f"largest live set: during the {when}, with the parts' equations run one after "
