@@ -150,8 +150,8 @@ def trace(
     """
     for option, chosen, known in (
         ("backend", backend, BACKENDS),
-        ("grad", grad or "both", GRADS),
-        ("mode", mode or "train", MODES),
+        ("grad", "both" if grad is None else grad, GRADS),
+        ("mode", "train" if mode is None else mode, MODES),
     ):
         if chosen not in known:
             raise TraceError(f"--{option} '{chosen}': expected one of {', '.join(known)}")

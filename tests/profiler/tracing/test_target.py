@@ -198,9 +198,12 @@ def test_a_parameter_that_layers_share_is_one_wherever_it_was_made() -> None:
     assert trace(make, over="l,d").parameters == Poly.atom("d") * 7
 
 
-def test_backends_are_named() -> None:
+def test_backends_gradients_and_modes_are_named() -> None:
     with pytest.raises(TraceError, match="expected one of math, fused"):
         trace(modules.linear, over="l,d", backend="cuda")
+    for option in ("grad", "mode"):
+        with pytest.raises(TraceError, match=f"--{option} '': expected one of"):
+            trace(nn.Identity, over="l,d", **{option: ""})  # type: ignore[arg-type]
 
 
 def test_a_module_that_refuses_sizes_says_so() -> None:
