@@ -316,7 +316,8 @@ class Interpreter:
         name = self._identity(ref)
 
         def step(point: Point, instance: Instance) -> Scalar:
-            """The selected entry's value, with the greatest depth and token of all `known`."""
+            """The value of the entry that `ref` selects, as deep and late as all of `known`: those
+            in memory that it might select, with any values of the arrays that hold positions."""
             chosen = [position(point, instance) for position in read_positions]
             where = tuple([int(scalar.value) for scalar in chosen])
             noted = instance.gathering()

@@ -70,7 +70,8 @@ def _planned(
     group = min(sum(layers[use] for use in uses) for uses in kinds.values())  # layers of a group
 
     def planned(context: int) -> Iterator[Tensor]:
-        """Yield the pages of each part for `batch` sequences of `context` tokens."""
+        """Yield the pages of each part for `batch` sequences of `context` tokens, and those that
+        pad a kind's last group; a kind that is an integer has windows of as many earlier rows."""
         for kind, uses in kinds.items():
             pages = batch * (1 if uses[0] in states else -(-context // block))
             if isinstance(kind, int):
