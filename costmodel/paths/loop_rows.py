@@ -529,9 +529,9 @@ def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     """Yield (array, level): the depth, under conditions, of a loop's array at row `#row` by paths
     that enter the loop from operands outside, at `entry`, in row `#row` or one of the few rows
-    before. The depth at which paths enter is affine in the row, so that the best row to enter is
-    the first (from which the caller starts) or one of these. Raises Unsupported: that depth is not
-    affine."""
+    before, and go on by `steps`. The depth at which paths enter is affine in the row, so that the
+    best row to enter is the first (from which the caller starts) or one of these. Raises
+    Unsupported: that depth is not affine."""
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported(

@@ -381,8 +381,8 @@ def passed_bytes(sizes: Mapping[str, Floats]) -> Floats:
 
 def by_six(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of a delta rule by the six kernels of flash-linear-attention: a
-    constant for each, plus two durations that overlap: of the chunks of one head one after the
-    other, and of the bytes of rows and states that the kernels pass on through the memory."""
+    constant of `c` for each, plus two durations that overlap: of the chunks of one head one after
+    the other, and of the bytes of rows and states that the kernels pass on through the memory."""
     s = calls.sizes
     chunks = np.ceil(s["l"] / FLA)
     # the state before and after in fp32, and twice that of each chunk
@@ -399,7 +399,7 @@ SSD_CHUNK = 256
 
 def by_five(c: Constants, calls: Calls, on: Board) -> Floats:
     """Seconds, for each call, of Mamba-2's scan by the five kernels of mamba_ssm
-    (ops/triton/ssd_combined.py): a constant for each, plus two durations that overlap: of the
+    (ops/triton/ssd_combined.py): a constant of `c` each, plus two durations that overlap: of the
     products of all chunks, and of the bytes that the kernels pass on through the memory. Sizes: l
     rows in chunks of C, n heads P wide in G groups, a state of P by N entries per head."""
     s = calls.sizes

@@ -269,7 +269,7 @@ def _latest_of(
 def _maximised(
     token: Poly, index: Index, known: Constraints, further: Constraints, length: frozenset[str]
 ) -> Iterator[tuple[Poly, Constraints]]:
-    """Yield the maximum of an affine term while `index` runs over its range, as (maximum,
+    """Yield the maximum of an affine `token` while `index` runs over its range, as (maximum,
     constraints) per case. If the length of the sequence is one of several bounds of the index, the
     sequence is taken to be endless: the maximum for j <= min(i, l) is the value at i.
 

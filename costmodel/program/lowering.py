@@ -283,8 +283,8 @@ def _of_the_query(
 ) -> tuple[Sequence[int], Sequence[Index]] | None:
     """For the keys of an equation of scores, Z[i, j] of Q[i, c] and K[j, c]: the axes of the scores
     that number queries alone (here the first), and the indices of a copy of the keys for each of
-    them, (i, j, c). None if `side` holds the queries, whose own index stands first in the scores,
-    or is read at positions that are no indices."""
+    them, (i, j, c). None if `side` (of `left` and `right`) holds the queries, whose own index
+    stands first in the scores, or is read at positions that are no indices."""
     other = right if side is left else left
     (mine, others) = ({*names_in(ref.positions)} for ref in (side, other))
     lone = {index.as_poly(): index.atom for index in _all_indices(scores)}

@@ -143,7 +143,7 @@ def _inside(node: Neg | FreeScale, around: Constraints) -> Places:
 
 def with_terms(node: Reduce, around: Constraints) -> Places:
     """The places (disjoint conditions), among the points that satisfy `around`, at which a
-    reduction has a term: `EVERYWHERE` if at all of them, () if at none."""
+    reduction has a term: `EVERYWHERE` if at all, () if at none; i >= 2 for a sum over j in 2..i."""
     found: list[Constraints] = []
     for part in node.parts:
         inner = around.union(*(index.constraints for index in part.over))

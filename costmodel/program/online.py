@@ -156,7 +156,8 @@ class _Softmax:
     @property
     def changed(self) -> dict[Equation, list[Equation]]:
         """Equation of the softmax, or of a sum over its weights -> the equations in its place: that
-        of the weights becomes running maxima, scales and sums, others of the softmax go ([])."""
+        of the weights becomes running maxima, scales and sums, others of the softmax go ([]). In
+        the letters of this file: `most` is M, `scale` F, `power` E, `total` T, `so_far` R."""
         row, q = self.total, self.block.as_poly()
         power = Ref(self.powers.array, self.powers.positions)
         scale = _numbered(row, "scale", self.blocks)(q)

@@ -58,8 +58,10 @@ def numbers_of_terms(
     node: Reduce, part: IterationDomain, around: Constraints
 ) -> Iterator[tuple[Poly, Constraints]]:
     """Yield the number of terms of a reduction, in the indices around it, as (number, conditions)
-    for each case with at least one term; terms that are empty sums are not counted. `part` tells
-    whether the equation has empty sums, `around` are the constraints on the indices around it.
+    for each case, without cases of 0 terms; terms that are empty sums are not counted. The number
+    of a single range may come without the condition that the range has a value: i - 1 of j in 2..i
+    is right for i >= 2. `part` tells whether the equation has empty sums, `around` are the
+    constraints on the indices around the reduction.
 
     Raises:
         Unsupported: the number has more than `MOST_CASES` cases.
@@ -153,8 +155,8 @@ def _floor_of_index(poly: Poly) -> Fn | None:
 def _two_values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ...] | None:
     """The two values of an atom floor((a + m)/s), as (value, conditions), with a in sizes alone and
     m in indices. For -s <= m <= 0 they are floor(a/s) and 1 less; for 0 <= m <= s, floor(a/s) and 1
-    more. None if neither range of m is proven. The constant is first tried as part of m, not of a,
-    so that several quotients share one floor(a/s)."""
+    more. None if neither range of m is proven from `around`, the constraints on the indices. The
+    constant is first tried as part of m, so that several quotients share one floor(a/s)."""
     above, below = atom.args
     sizes = Poly({t: x for t, x in above.terms.items() if not variables_of([Poly({t: x})])})
     for a in (sizes - sizes.terms.get((), 0), sizes):

@@ -199,8 +199,8 @@ def _differing(
 
 
 def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Iterator[Proof]:
-    """Yield a proof, and if questions have no derived answer, an open proof (neither passed nor
-    failed) that lists them by reason.
+    """Yield a proof, and if questions of the comparison `made` have no derived answer, an open
+    proof (neither passed nor failed) that lists them by reason.
 
     Args:
         shown: whether the proof compared enough to stand by itself; if not, and it did not fail,
@@ -315,7 +315,8 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
 
 def evaluated(form: Form, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the arrays of a form in the order of evaluation, as (name, index of entries): `...` for
-    a whole array, (:, ..., row) for each row of a loop, in its direction."""
+    a whole array, (:, ..., row), with the row from 0, for each row of a loop in its direction.
+    `values`: name -> the array's values."""
     written = {e.name for e in form.equations}
     for block in blocks(lower(form)):
         names = dict.fromkeys(e.name for e in block.equations if e.name in written)

@@ -242,8 +242,9 @@ def reduced(
 def _over_ranges(
     depths: Depths, node: Reduce, part: IterationDomain, around: Constraints, levels: Poly
 ) -> Depth:
-    """The depth of a reduction whose index runs over several ranges: `levels` after the deepest
-    term of any range; also 0 (`READY`) unless it is proven to have a term everywhere."""
+    """The depth of a reduction of the equation of `part` whose index runs over several ranges:
+    `levels` after the deepest term of any range; also 0 (`READY`) unless it is proven to have a
+    term at all points with the constraints `around`."""
     found: list[Level] = [] if present(node, around) == EVERYWHERE else [*READY]
     for one in node.parts:
         for place in with_terms(one, around):

@@ -131,7 +131,8 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     """Yield the operations of the sums over products (such as matrix products) in an expression, as
     pairs (class, number in the sizes): R - 1 additions for R terms, and the operations within the
-    terms. Any other node is searched for such sums.
+    terms: at a point ("add", -1), ("add", d), ("mul", d) of d products. Any other node is searched
+    for such sums.
 
     Args:
         points: the equation that holds the expression, and the values of its indices at which the
