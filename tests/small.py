@@ -34,7 +34,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("sinkhorn", "direct", "path_length"): "index p skips entries by a stride",
     ("strided-attention", "direct", "path_length"): "index p skips entries by a stride",
     ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
-    ("mamba-2", "chunked", "path_length"): "whether row i of T_X reads row j of U_X depends on",
+    ("mamba-2", "chunked", "path_length"): "how far reads reach from a row, by its place in its",
     ("rwkv-7", "chunked", "span"): "entries of one row of the recurrence differ in length",
     **{
         (name, f"chunked-{way}", question): reason
@@ -42,7 +42,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
         for way in ("solve", "rows", "wy")
         for question, reason in (
             ("span", "the recurrence reads rows further back than the previous row"),
-            ("path_length", "whether row i of C_Q reads row j of X_Q depends on"),
+            ("path_length", "how far reads reach from a row, by its place in its"),
         )
     },
 }

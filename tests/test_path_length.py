@@ -797,7 +797,7 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (dilated, "whether row i of y reads row j of x depends on more than the distance"),
+        (dilated, "row i of y reads row j of x at distances from 2 on, and that all nearer rows"),
         (last_row, "whether row i of y reads row j of x depends on more than the distance"),
         (chunk_sums, "bounds index"),
         (mean_and_first, "M has no token axis and is computed from some rows only"),
@@ -805,9 +805,10 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
         (two_axes, "which axis of P is the token axis is not derived: axes 1 and 2"),
         (
             two_chunks_back,
-            "depends on more than the distance i - j and the places of both rows in their chunks",
+            "how far reads reach from a row, by its place in its chunk, is not derived, reads such "
+            "as: row i of",
         ),
-        (window_and_chunks, "depends on more than the distance i - j and the places"),
+        (window_and_chunks, "how far reads reach from a row, by its place in its chunk, is not"),
         (within_a_chunk, "an entry of S is computed from several rows, and no single row"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

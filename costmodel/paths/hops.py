@@ -98,8 +98,8 @@ def furthest(rows: Rows, sign: int) -> Reach:
     without a limit.
 
     Raises:
-        Unsupported: which rows are read depends on more than their distance, or distances up to the
-            reach are left out.
+        Unsupported: it is not proven that which rows are read depends on their distance alone, or
+            that all distances up to the reach are read.
     """
     hops = list(_hops(rows, sign))
     if not hops:
@@ -115,9 +115,14 @@ def furthest(rows: Rows, sign: int) -> Reach:
         and any(r is None or nonnegative(r + 1 - distances[0]) for r in (NOWHERE, *even))
     ]:
         even += [distances[1] for hop in joined if (distances := found.pop(hop)) is not None]
-    for hop in found:
+    for hop, distances in found.items():
         if not any(hop.within(reach) for reach in even):
-            raise Unsupported(f"whether {hop.words} depends on more than the distance i - j")
+            if distances is None:
+                raise Unsupported(f"whether {hop.words} depends on more than the distance i - j")
+            raise Unsupported(
+                f"{hop.words} at distances from {distances[0]} on, and that all nearer rows are "
+                "read is not proven"
+            )
     bounded = [reach for reach in even if reach is not None]
     return call("Max", *bounded) if len(bounded) == len(even) else None
 
@@ -397,8 +402,8 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
             if not outside(inside | {end - upper}, covered):
                 return end
     raise Unsupported(
-        f"whether {held[0].words} depends on more than the distance i - j and the places of both "
-        "rows in their chunks"
+        "how far reads reach from a row, by its place in its chunk, is not derived, reads such as: "
+        f"{held[0].words}"
     )
 
 

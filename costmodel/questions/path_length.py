@@ -125,8 +125,9 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
 
     Raises:
         Unsupported: the rows that a row reads depend on more than their distance and place in a
-            chunk, or have gaps, unless every row reads all rows, or all rows are joined through
-            row 1. Tables and explanations at given sizes then follow every read instead.
+            chunk, have gaps, or reach a distance that is not derived, unless every row reads all
+            rows, or all rows are joined through row 1. Tables and explanations at given sizes then
+            follow every read instead.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
 
