@@ -12,13 +12,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from costmodel.errors import SizeError, UnknownMixer
+from costmodel.errors import UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE
 from costmodel.mixers.load import known
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.program.conventions import Convention
-from costmodel.program.element_types import Dtypes
+from costmodel.program.element_types import Dtypes, entry_bytes
 from costmodel.program.phases import phase_name
 from costmodel.questions.question import Missing, Value, answers
 from costmodel.questions.registry import FIGURES, meant
@@ -301,7 +301,8 @@ def _derived(
 ) -> Row | Missing:
     """The row of derived costs, at the record's sizes, of the form that its implementation
     executes; ratios are to self-attention at the sizes of the record `base`. `Missing` with a
-    reason if there is no mixer, or the record lacks a size or has one that the mixer refuses."""
+    reason if there is no mixer, or the record lacks a size, or has one that the mixer refuses or a
+    type that is unknown."""
     if isinstance(mixer, Missing):
         return mixer
     phase = phase_name(record.phase)
@@ -311,7 +312,8 @@ def _derived(
     sizes = {x: record.sizes[x] for x in wanted}
     try:
         fit(mixer, sizes)
-    except SizeError as error:
+        entry_bytes(record.dtype)
+    except ValueError as error:
         return Missing(str(error))
     given = {x: (size,) for x, size in base.sizes.items()} if base else {}
     return Row(

@@ -166,16 +166,17 @@ def test_a_record_without_equations_keeps_what_was_measured(
         recorded("me", "toeplitz", SIZES, form="lost", readings=timed(3e-5)),
         recorded("self-attention", "explicit", {**SIZES, "n": 3}, readings=timed(4e-5)),
         recorded("self-attention", "explicit", SIZES, readings=timed(5e-5)),
+        recorded("me", "toeplitz", SIZES, dtype="tf32", readings=timed(6e-5)),
     ]
     file = written(tmp_path / "runs.jsonl", strange)
-    found = rows(capsys, "table", "--from", file, "--columns", "time,total")
-    assert [row["latency_s"] for row in found] == ["1e-05", "2e-05", "3e-05", "4e-05", "5e-05"]
+    found = rows(capsys, "table", "--from", file, "--columns", "time,total,traffic")
+    assert [row["latency_s"] for row in found] == [f"{k}e-05" for k in range(1, 7)]
     said = (
         "has no equations", "unknown mixer 'nothing'", "me has no form 'lost'", "d/n to be whole",
-        "the record has no size n",
+        "the record has no size n", "unknown dtype 'tf32'",
     )  # fmt: skip
     assert all(not row["total"] for row in found)
-    assert [why in row["reasons"] for row, why in zip(found, said, strict=True)] == [True] * 5
+    assert [why in row["reasons"] for row, why in zip(found, said, strict=True)] == [True] * 6
 
 
 def test_every_column_can_be_shown(tmp_path: Path, capsys: Capture) -> None:
