@@ -14,7 +14,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.torch_version import TorchVersion
 
-from profiler.records.reading import Reading, Unavailable, reason_of, taken_once
+from profiler.meters.failure import failure_words
+from profiler.records.reading import Reading, Unavailable, taken_once
 
 
 @contextmanager
@@ -128,8 +129,8 @@ def operation_times(
                 fn(*args)
             if device:
                 torch.cuda.synchronize()
-    except RuntimeError as error:
-        return Unavailable(f"torch.profiler could not trace the call: {reason_of(error)}")
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(failure_words(error, " under torch.profiler"))
     return times_of(events_of(trace), repeats, device=device)
 
 
@@ -178,8 +179,8 @@ def count_kernels(
     fills.
 
     A profiler that was attached before loses the first or all kernels of some sessions, so two
-    consecutive sessions must agree. Unavailable if none do, or without a GPU. `reset` runs before
-    every call and is not counted.
+    consecutive sessions must agree. Unavailable if none do, the call fails, or without a GPU.
+    `reset` runs before every call and is not counted.
     """
     if not torch.cuda.is_available():
         return Unavailable(
@@ -193,8 +194,8 @@ def count_kernels(
         seen = [launched_in(fn, args, reset)]
         while len(seen) < MOST_SESSIONS and not settled(seen):
             seen.append(launched_in(fn, args, reset))
-    except RuntimeError as error:
-        return Unavailable(f"torch.profiler could not trace the call: {reason_of(error)}")
+    except Exception as error:  # a module of a user's own may raise anything
+        return Unavailable(failure_words(error, " under torch.profiler"))
     if not any(seen):
         return Unavailable("torch.profiler recorded no kernel: CUPTI is not usable here")
     if not settled(seen):

@@ -785,6 +785,12 @@ def test_operation_times_reports_failure() -> None:
     said = operation_times(lambda: ones(2, 3) @ ones(2, 3))
     assert isinstance(said, Unavailable)
 
+    def without_cache() -> None:
+        raise KeyError("cache")
+
+    failed = operation_times(without_cache)
+    assert failed == Unavailable("the call failed under torch.profiler: KeyError: 'cache'")
+
 
 def test_no_gpu_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
