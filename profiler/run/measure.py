@@ -196,7 +196,7 @@ def _prepare_and_take(
     """Prepare the request's call, and return the record that `take` makes of it after a first call
     (`warm_up`), with the state of the device before the call was prepared; `note` receives the name
     of each step. Raises MeasureError: the implementation cannot mix one new token though the
-    request is for one, preparing or the first call fails, or `take` raises a RuntimeError."""
+    request is for one, or preparing, the first call or `take` fails."""
     note("building")
     require_token(request)
     with on_device(request.device):
@@ -209,7 +209,9 @@ def _prepare_and_take(
         try:
             with as_exception():
                 found = take(work)
-        except RuntimeError as error:  # for instance, out of memory
+        except MeasureError:
+            raise
+        except Exception as error:  # a later call may fail where the first did not
             raise MeasureError(_with_candidate(request, failure(error))) from error
     return structs.replace(found, environment={**found.environment, "state_before": before})
 

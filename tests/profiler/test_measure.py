@@ -434,9 +434,22 @@ class LaterOutOfMemory(MeToeplitz):
         return super().mix(x)
 
 
+class LaterWrongKey(MeToeplitz):
+    """A call that finds what an earlier call left."""
+
+    kept: bool
+
+    def mix(self, x: Tensor) -> Tensor:
+        if hasattr(self, "kept"):
+            raise KeyError("z")
+        self.kept = True
+        return super().mix(x)
+
+
 FAILURES: tuple[tuple[type[nn.Module], str], ...] = (
     (Raises, "me toeplitz (fp32): the call failed: the fuse is blown"),
     (WrongKey, "me toeplitz (fp32): the call failed: KeyError: 'z'"),
+    (LaterWrongKey, "me toeplitz (fp32): the call failed: KeyError: 'z'"),
     (OutOfMemory, "me toeplitz (fp32): out of memory: 3 TiB could not be had; take smaller sizes, "
      "a smaller --b first"),
     (LaterOutOfMemory, "me toeplitz (fp32): out of memory: CUDA out of memory; take smaller"),
