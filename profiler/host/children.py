@@ -22,7 +22,8 @@ class ChildExit:
 
 def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> ChildExit:
     """Run a command, and return its exit status and output; kill it and its child processes after
-    `seconds`, or on an interrupt. The status of a command that cannot be started is 127.
+    `seconds`, or on an interrupt. A command that cannot be started has the status 127, and the
+    reason as its output.
 
     `variables` are added to the environment; "{folder}" in them stands for a temporary folder.
     """

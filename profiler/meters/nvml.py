@@ -98,7 +98,7 @@ def handle_of(nvml: Any, properties: Any) -> Any:
     """NVML's handle of the board with the UUID, or else the PCI bus id, of torch's device.
 
     An index would be wrong: NVML counts boards by bus, and CUDA_VISIBLE_DEVICES hides and reorders
-    devices. The UUID may be that of a part of a board (MIG).
+    devices. The UUID may be that of a part of a board (MIG). SensorError: NVML knows no such board.
     """
     uuid = getattr(properties, "uuid", None)
     if uuid is None:

@@ -436,8 +436,8 @@ class ChunkState(PreparedState):
         if "M" in rows:
             entries = [entry.squeeze(-1) for entry in rows["M"]]
             rows["M"] = [
-                torch.stack(entries[e * (e - 1) // 2 : e * (e + 1) // 2], dim=-1)
-                for e in range(1, self.position % self.C)
+                torch.stack(entries[(e - 1) * (e - 2) // 2 : e * (e - 1) // 2], dim=-1)
+                for e in range(2, self.position % self.C + 1)
             ]
         S = self.arrays["S"] if self.rows("S") else None
         return Chunk(S, {name: held for name, held in rows.items() if held})

@@ -221,8 +221,8 @@ class LatentAttention(Mixer):
         self, scores: Tensor, q_R: Tensor | None, kept: dict[str, Tensor], causal: bool
     ) -> Tensor:
         """The attention weights A (b, n, s, t) of s queries over t rows: the softmax of `scores`,
-        those of each head's own keys, plus the scores of the shared key (none if q_R is None), over
-        sqrt(K + R)."""
+        those of each head's own keys, plus those of the shared keys in `kept` (none if q_R is
+        None), over sqrt(K + R); with `causal`, later rows are masked."""
         if q_R is not None:
             scores = scores + of_all_heads(q_R, kept["K_R"].mT)
         scores = scores / math.sqrt(self.K + self.R)

@@ -224,6 +224,7 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
 
     Raises:
         NoModule: the mixer has no implementation.
+        UnknownMixer: an option that the mixer lacks, or an option of no built-in mixer.
         ValueError: an implementation of a user's mixer names a kernel class for an array that no
             equation computes.
     """
@@ -268,8 +269,9 @@ def _in_only_form(
 
 
 def _require_arrays(mixer: Equations, described: Implementation) -> None:
-    """Raise a ValueError for a kernel class of an array that no form of a user's mixer computes. Of
-    a name with a dot, which a macro made from an array's name, the part before the dot counts."""
+    """Raise a ValueError for a kernel class of an array that no form of a user's mixer computes,
+    among those of `forward` and `step`; arrays of options (`option_kernels`) are not checked. Of a
+    name with a dot, which a macro made from an array's name, the part before the dot counts."""
     known = {array: None for form in mixer.forms.values() for array in form.arrays}
     known |= {array.name: None for array in mixer.arrays.values() if array.role == "output"}
     for given in (described.kernels or {}, described.step_kernels or {}):

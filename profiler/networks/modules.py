@@ -331,8 +331,9 @@ def routed(
     """Choose c of E experts for each row: (numbers of the experts (b, s, c), their weights (b, s,
     c)), from scores (b, s, E); of the first `choices` experts, None for all. The rule `routing`
     tells what scores become ("softmax", "sigmoid"), whether after the choice ("chosen-sigmoid") or
-    before, and whether weights are divided by their sum ("sigmoid-normalised"). A bias `moved` of
-    the part changes which experts are chosen, and no weight."""
+    before, and whether weights are divided by their sum ("sigmoid-normalised"); weights of a
+    sigmoid before the choice are multiplied by `SCALE`. A bias `moved` of the part changes which
+    experts are chosen, and no weight."""
     if routing.startswith("chosen"):
         best = scores[..., :choices]
         at = (best + p.moved if hasattr(p, "moved") else best).topk(p.chosen, -1).indices

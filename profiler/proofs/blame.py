@@ -61,9 +61,10 @@ def first_difference(
     allowed: float = 0.0,
 ) -> str:
     """Words on the first entry of a result y (`found`) that differs from `expected` beyond
-    rounding; "" if none does. A different shape is said instead. `who` introduces the expected
-    value ("the equations give"). `before` is the index of the row, from 0, if `found` is a row of
-    y; printed indices count from 1. `allowed` is added to the error that float64 may have."""
+    rounding; "" if none does, and NaN in `expected` differs from nothing. A different shape is said
+    instead. `who` introduces the expected value ("the equations give"). `before` is the index of
+    the row, from 0, if `found` is a row of y; printed indices count from 1. `allowed` is added to
+    the error that float64 may have."""
     if found.shape != expected.shape:
         return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     finite = expected.where(expected.isfinite(), 0.0)
@@ -309,7 +310,8 @@ def _repeats(array: Numbers) -> bool:
 def _held(expected: Values, parts: Sequence[Part], recorder: Recorder) -> dict[str, bool | None]:
     """Array -> whether a recorded tensor holds the whole array, each value at its place: the zeros
     and ones of a saturated softmax have their values in any call. None if no tensor holds the array
-    and each tensor of its size holds another array of the equations; {} in low precision."""
+    and each tensor of its size holds another array of the equations; {} in low precision.
+    `expected` are all arrays, `parts` the compared entries of each."""
     if not recorder.exact:
         return {}
     wanted = {name: np.asarray(expected[name][where]) for name, where, _ in parts}
@@ -412,7 +414,8 @@ class Other:
 def _changed(form: Form, first: str, recorder: Recorder, other: Other) -> dict[str, list[str]]:
     """The arrays that the call computes and changes afterwards, by the array whose equation reads
     the changed values: those that explain the missing array `first`, then those that explain the
-    next missing array; {} if none explains `first`."""
+    next missing array; {} if none explains `first`. `other` evaluates the equations with changed
+    values, those of tensors that `recorder` recorded."""
     equations = {e.name: e for e in form.equations}
     reads = sources(form.equations)
     held: Values = {}

@@ -744,7 +744,8 @@ def _proof_of_precision(
     of its own operations, at the draws `small` (ways to call it), as many as the budget allows. A
     draw compares nothing if rounding is as large as the answers, the module refuses the type, or
     torch's own kernel is wrong; the proof stays open (passed None), with the reasons, if no draw is
-    compared. A draw at which the module fails in float64 too is a failure."""
+    compared. A draw at which the module fails in float64 too is a failure. `tell` receives the
+    number of draws tried before each."""
     name = f"{subject.implementation.name}: {_in_digits(precision)}"
     refused: dict[str, None] = {}
     clear: set[Draw] = set()
@@ -754,7 +755,7 @@ def _proof_of_precision(
     @cache
     def said_of(draw: Draw, decoding: bool) -> str:
         """Words on how the answers of a draw in low precision differ from float64, or on the error
-        that the module raises in float64 too; "" if neither."""
+        that the module raises in float64 too; "" if neither. `decoding`: token by token."""
         try:
             said, shown = _rounded_apart(subject, draw, precision, decoding)
         except Refused:

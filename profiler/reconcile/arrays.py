@@ -85,8 +85,9 @@ class Arrays:
     def of_extents(
         self, shapes: frozenset[Extents], copy: bool, backward: bool
     ) -> list[tuple[str, Array | None]]:
-        """The candidates, as in `candidates`, of a tensor that has the extents `shapes` and whose
-        operation is described as in `made_by`. Tensors that are alike share one answer."""
+        """The candidates, as in `candidates`, of a tensor that has one of the extents `shapes`.
+        `copy`: it is made by an operation that copies; `backward`: in the backward pass. Tensors
+        that are alike share one answer."""
         asked = (shapes, copy, backward)
         if asked not in self.told:
             pool = made_by(self.system, copy, backward)

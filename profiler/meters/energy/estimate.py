@@ -107,9 +107,10 @@ class PairedEnergy:
     confidence: float
 
     def ratio(self, name: str, other: str, *, net: bool = False) -> EnergyRatio:
-        """The energy per call of `name` divided by that of `other`: the geometric mean over rounds,
-        and its interval by Student t on logarithms, widened to the common errors. The sensor's gain
-        cancels. ValueError: a round of 0 J or less, or a `common_error` of 1 (100 %) or more."""
+        """The energy per call of `name` over that of `other`, gross or `net` of idle power: the
+        geometric mean over rounds, and its interval by Student t on logarithms, widened to the
+        common errors. The sensor's gain cancels. ValueError: a round of 0 J or less, or a
+        `common_error` of 1 (100 %) or more."""
         tops, bottoms = (self.samples(each, net) for each in (name, other))
         if min(*tops, *bottoms) <= 0:
             raise ValueError(

@@ -48,6 +48,7 @@ def most_alive(
     the total and other bytes (`LiveTensors`).
 
     Args:
+        device: the type of the call's device; on "meta" the call runs without values.
         named: the call's result -> the tensors with a known role after the call.
     """
     run = watched_without_values(call) if device == "meta" else watched(call, device)
