@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel import EquationError, Mixer, function, min_, sum_
+from costmodel import EquationError, Mixer, exp, function, min_, sum_
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
 from costmodel.oracle.execute import execute, random_arrays
+from costmodel.paths.unrolled import deepest
 from costmodel.program.conventions import convention
 from costmodel.program.lowering import lower
 from costmodel.program.recurrences import blocks
@@ -503,6 +504,25 @@ def test_entries_of_a_row_that_are_not_equally_deep_are_refused() -> None:
         Unsupported, match=r"S: .* entries of one row of the recurrence differ in length"
     ):
         cm.span(mixer(mixed))
+
+
+def test_rows_that_deepen_alike_late_are_searched() -> None:
+    """a gains 5 operations a row until b, which gains 6, is ahead: from then on both gain 6."""
+
+    def late(m: Mixer, f: Form, x: Array, y: Array) -> None:
+        l, d = x.shape
+        a, b = f.array("a", l, d), f.array("b", l, d)
+        i, k, c = f.index("i", 2, l), f.index("k", 1, l), f.index("c", 1, d)
+        a[1, c], b[1, c] = exp(exp(exp(x[1, c]))), x[1, c] * 2
+        a[i, c] = exp(exp(exp(exp(a[i - 1, c])))) + b[i - 1, c]
+        b[i, c] = exp(exp(exp(exp(exp(b[i - 1, c]))))) + a[i - 1, c]
+        y[k, c] = a[k, c] + b[k, c]
+
+    made = mixer(late)
+    with pytest.raises(Unsupported, match=r"a, b: the longest .* within the first 5 rows"):
+        cm.span(made)
+    spans = [deepest(lower(made.forms["recurrent"]), "training", {"l": l, "d": 1}) for l in (2, 9)]
+    assert spans == [9, 14 + 6 * 6]
 
 
 def test_rows_whose_chain_gets_longer_are_refused() -> None:

@@ -85,8 +85,8 @@ def growing_rows(steps: Steps, entering: Sequence[RowDepths]) -> GrowingRows:
         return GrowingRows(known, rate, RowChains(ways, known, beyond))
     names = ", ".join(array.name for array in steps)
     raise Unsupported(
-        f"{names}: the length of the longest chain of operations is not linear in the row, and so "
-        "has no formula"
+        f"{names}: the longest chains of operations do not come to gain equally many operations a "
+        f"row within the first {len(known)} rows, and no formula is derived from later rows"
     )
 
 
