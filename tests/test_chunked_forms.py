@@ -299,8 +299,8 @@ def test_a_triangular_solve_computes_no_row_ahead(rewrites: tuple[str, ...]) -> 
         made.at(sizes)
     assert made.apart == []
     assert {line.rpartition(": ")[2] for line in made.refused} == {
-        "the recurrence reads rows further back than the previous row, so that the depth has no "
-        "formula"
+        "the recurrence reads rows further back than the previous row, so that no formula of "
+        "the depth is derived"
     }
 
 

@@ -89,8 +89,8 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
     if block.reach > 1:
         name = parts[0].equation.name
         raise Unsupported(
-            f"{name}: the recurrence reads rows further back than the previous row, so that the "
-            "depth has no formula"
+            f"{name}: the recurrence reads rows further back than the previous row, so that no "
+            "formula of the depth is derived"
         )
     return True
 
@@ -173,10 +173,10 @@ def within(levels: Depth, region: Constraints) -> Depth:
 
 
 def unequal_rows(array: Array) -> Unsupported:
-    """The refusal of a loop in which the depths of one row have no formula."""
+    """The refusal of a loop in which no formula of the depths of one row is derived."""
     return Unsupported(
         f"{array.name}: the longest chains of operations to entries of one row of the recurrence "
-        "differ in length, so that the depth has no formula"
+        "differ in length, so that no formula of the depth is derived"
     )
 
 
@@ -200,8 +200,8 @@ def rows_apart(block: Block, parts: Sequence[IterationDomain]) -> tuple[Poly, in
         if number and len(ends) > 1:
             named = (f"{array.name} at row {row}" for array, row in block.last_rows.items())
             raise Unsupported(
-                "arrays of one recurrence end at different rows, so that their depths have "
-                f"no formula: {', '.join(named)}"
+                "arrays of one recurrence end at different rows, so that no formula of "
+                f"their depths is derived: {', '.join(named)}"
             )
         if number > most:
             most, last = number, end
@@ -245,8 +245,8 @@ def _lone_row(part: IterationDomain, row: Poly) -> Unsupported:
     """The refusal of a loop in which an equation computes one row alone, neither row 1 nor one of
     the last rows."""
     return Unsupported(
-        f"{part.equation.name} defines row {row} of the recurrence by itself, and the depth "
-        "has a formula only if all rows after row 1 have the same equations"
+        f"{part.equation.name} defines row {row} of the recurrence by itself, and a formula "
+        "of the depth is derived only if all rows after row 1 have the same equations"
     )
 
 
@@ -413,8 +413,8 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
                 if ROW in rate.depth.letters or outside(known, alike):
                     raise Unsupported(
                         f"{array.name}: the chain of operations from one row of the recurrence to "
-                        "the next is longer at some rows than at others, so that the longest "
-                        "chain has no formula"
+                        "the next is longer at some rows than at others, so that no formula "
+                        "of the longest chain is derived"
                     )
                 found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found
@@ -432,7 +432,7 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
         if scale != ONE:
             raise Unsupported(
                 f"{array.name}: only one in {scale} rows of the recurrence reads some operand, so "
-                "that the longest chain of operations has no formula"
+                "that no formula of the longest chain of operations is derived"
             )
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))
