@@ -731,6 +731,15 @@ def last_row(m: Mixer, f: Form, i: Index) -> Node:
     return m.arrays["x"][i] + m.arrays["x"][m.sizes("l")[0]]
 
 
+def mean_in_two(m: Mixer, f: Form, i: Index) -> Node:
+    """All rows in two sums: no single reference reads all rows, both together do."""
+    x, (l, w) = m.arrays["x"], m.sizes("l w")
+    total, j = f.array("M", 1), f.index("j", 1, cm.min_(l, w))
+    k = f.index("k", cm.max_(1, w + 1), l)
+    total[f.index("one", 1, 1)] = cm.sum_(x[j], over=j) + cm.sum_(x[k], over=k)
+    return x[i] - total[1]
+
+
 def half_a_mean(m: Mixer, f: Form, i: Index) -> Node:
     x, (l, w) = m.arrays["x"], m.sizes("l w")
     total, j = f.array("M", 1), f.index("j", 1, cm.min_(l, w))
@@ -800,8 +809,9 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
         (dilated, "row i of y reads row j of x at distances from 2 on, and that all nearer rows"),
         (last_row, "whether row i of y reads row j of x depends on more than the distance"),
         (chunk_sums, "bounds index"),
-        (mean_and_first, "M has no token axis and is computed from some rows only"),
-        (half_a_mean, "M has no token axis and is computed from some rows only"),
+        (mean_and_first, "M has no token axis and is not proven to be computed from all rows"),
+        (half_a_mean, "M has no token axis and is not proven to be computed from all rows"),
+        (mean_in_two, "M has no token axis and is not proven to be computed from all rows"),
         (two_axes, "which axis of P is the token axis is not derived: axes 1 and 2"),
         (
             two_chunks_back,

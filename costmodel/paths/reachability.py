@@ -469,7 +469,8 @@ def joined_rows(rows: Rows) -> Iterator[JoinedRows]:
     from all rows, and counts as every row.
 
     Raises:
-        Unsupported: an array that is read belongs to no row, and is not computed from all rows.
+        Unsupported: an array that is read belongs to no row, and is not proven to be computed from
+            all rows.
     """
     for equation in rows.system.equations:
         here = None if rows.places.get(equation.array) is None else rows.reading(equation)
@@ -534,8 +535,8 @@ def length(system: System) -> Poly:
 
 def _require_made_of_all(rows: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
     """Raise Unsupported unless each entry of an array without rows (no axis counts tokens, as of a
-    mean over all tokens) is computed from all rows: each of its equations reads all rows, or reads
-    another array without rows of which the same is true.
+    mean over all tokens) is proven to be computed from all rows: each of its equations reads all
+    rows by one reference, or reads another array without rows of which the same is true.
 
     Args:
         asked: the arrays whose check is in progress. An equation that reads one of them passes, as
@@ -551,8 +552,8 @@ def _require_made_of_all(rows: Rows, array: Array, asked: frozenset[Array] = fro
         looped = any(read.ref.array in asked | {array} for read in made_of)
         if not (without or looped or any(_reads_all(rows, equation, r) for r in made_of)):
             raise Unsupported(
-                f"{array.name} has no token axis and is computed from some rows only, so that "
-                f"paths through {array.name} are not derived"
+                f"{array.name} has no token axis and is not proven to be computed from all rows, "
+                f"so that paths through {array.name} are not derived"
             )
 
 
