@@ -90,6 +90,24 @@ def test_a_loop_of_two_axes_holds_one_product(
         assert derived.at(**sizes) == most_live(run(system, sizes), "training") == expected
 
 
+def test_rows_of_equally_many_entries_by_two_equations_are_not_proven_equal() -> None:
+    """Each row of p has min(d, w) entries, row 1 by an equation of its own."""
+    m = Mixer("two-equations")
+    l, d, w = m.sizes("l d w")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        p, b, c = f.array("p", l, d), f.index("b", 1, d), f.index("c", 1, cm.min_(d, w))
+        i, s = f.index("i", 2, l), f.array("s", l)
+        p[1, c] = x[1, c] * 2
+        s[1] = cm.sum_(p[1, c], over=c)
+        p[i, c] = s[i - 1] * x[i, c]
+        s[i] = cm.sum_(p[i, c], over=c)
+        k = f.index("k", 1, l)
+        y[k, b] = s[k] * x[k, b]
+    with pytest.raises(Unsupported, match="p: not all rows of the recurrence are proven to have"):
+        cm.peak(m)
+
+
 @settings(max_examples=examples(45), deadline=None)
 @given(systems.loops_in_pieces(), systems.sizes())
 def test_random_loops_in_pieces_hold_what_an_execution_holds(

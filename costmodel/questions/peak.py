@@ -217,8 +217,8 @@ def _row(system: System, array: Array) -> Exact:
     partial = any(c.letters & {*across} for where in regions for c in where - every)
     if partial and (len(rows) > 1 or any(c.letters & {*across} for row in rows for c in row)):
         raise Unsupported(
-            f"{array.name}: rows of the recurrence differ in their number of entries: define "
-            f"{array.name} at every entry of each row"
+            f"{array.name}: not all rows of the recurrence are proven to have equally many "
+            f"entries: define {array.name} at every entry of each row"
         )
     return union_size(across, [projected(where, [here]) for where in regions], ONE)
 
@@ -284,8 +284,8 @@ def peak(
 
     Raises:
         Unanswered: the phase `inference`; the memory of one new token is its state.
-        Unsupported: an equation whose gradient is not derived, or a loop whose rows differ in their
-            number of entries.
+        Unsupported: an equation whose gradient is not derived, or a loop whose rows are not proven
+            to have equally many entries.
 
     >>> import costmodel as cm
     >>> cm.peak(cm.mixer("me"), "training-step").at(l=128, d=128)
