@@ -794,6 +794,17 @@ def within_a_chunk(m: Mixer, f: Form, i: Index) -> None:
     y[(q - 1) * C + e] = x[(q - 1) * C + e] + sums[q]
 
 
+def ahead_at_ends(m: Mixer, f: Form, i: Index) -> None:
+    """Every row reads all rows before it; the end of a chunk alone reads a later row, the next."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    before, j = f.array("B", l), f.index("j", 1, i)
+    before[i] = cm.sum_(x[j], over=j)
+    q, p = f.index("q", 1, l // C + 1), f.index("p", 1, l // C)
+    k, z = f.index("k", 1, cm.min_(C - 1, l - (q - 1) * C)), f.index("z", 1, cm.min_(1, l - p * C))
+    y[(q - 1) * C + k] = before[(q - 1) * C + k] * 2
+    y[(p - 1) * C + C] = before[(p - 1) * C + C] + cm.sum_(x[p * C + z], over=z)
+
+
 def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
     """Which of the two reaches further depends on the place in the chunk."""
     x, l, w = m.arrays["x"], *m.sizes("l w")
@@ -819,6 +830,7 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
             "as: row i of",
         ),
         (window_and_chunks, "how far reads reach from a row, by its place in its chunk, is not"),
+        (ahead_at_ends, "in one direction no read joins row 1, which is not the last row of its"),
         (within_a_chunk, "an entry of S is computed from several rows, and no single row"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

@@ -513,8 +513,8 @@ def _rows_on_the_way(
             if at_end:
                 return list(places.values()), {}
             raise Unsupported(
-                f"no later row reads row {row}, which is not the last row of its chunk, so that a "
-                f"path from row 1 ends at row {row}"
+                f"in one direction no read joins row {row}, which is not the last row of its "
+                f"chunk, with a later row, so that a path from row 1 ends at row {row}"
             )
         places[inner] = row
         if far == chunks.length:
