@@ -368,7 +368,7 @@ def _in_chunk(rows: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
     are computed; ranges of a single row that is a reader's own row replace all others. Of the range
     that covers all ranges, the row is the last one if every reader (or none) lies at or after it,
     the first one if every reader lies at or before that; None without ranges. Raises Unsupported:
-    readers lie on both sides of the rows, or the row nearest to them is not known."""
+    readers may lie on both sides of the rows, or the row nearest to them is not known."""
     readers = [
         (read, equation.domain | read.constraints, here)
         for equation in rows.system.equations
@@ -393,11 +393,11 @@ def _in_chunk(rows: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
             return row_range.last
         if row_range.first is not None and _all_after(row_range.first, readers, -1):
             return row_range.first
-        why = "rows before and after these rows read the entry"
+        why = "rows before and after these rows may read the entry"
         if row_range.last is None:
-            why = "later rows read the entry, and which of its rows is the last is not known"
+            why = "later rows may read the entry, and which of its rows is the last is not known"
         elif row_range.first is None:
-            why = "earlier rows read the entry, and which of its rows is the first is not known"
+            why = "earlier rows may read the entry, and which of its rows is the first is not known"
         raise Unsupported(
             f"an entry of {array.name} is computed from several rows, and no single row can take "
             f"the place of the entry on a path: {why}"
