@@ -202,8 +202,9 @@ def _prepare_and_take(
     with on_device(request.device):
         before = current_state(request.device)
         try:
-            work = prepare(request)
-            warm_up(work)
+            with as_exception():
+                work = prepare(request)
+                warm_up(work)
         except Exception as error:  # a module of a user's own may raise anything
             raise MeasureError(_with_candidate(request, failure(error))) from error
         try:

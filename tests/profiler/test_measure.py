@@ -28,7 +28,13 @@ from profiler.records.reading import MeasureError, Reading, Unavailable
 from profiler.records.store import line_of
 from profiler.run import called as called_file, measure as measure_file
 from profiler.run.called import called_by, on_meta
-from profiler.run.measure import failure, launch_estimate, measure, peer_json
+from profiler.run.measure import (
+    count as count_alone,
+    failure,
+    launch_estimate,
+    measure,
+    peer_json,
+)
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 from profiler.sweep.session import run
@@ -463,6 +469,19 @@ def test_a_module_that_fails_is_one_sentence(module: type[nn.Module], sentence: 
         measure(doctored(module), limits=BRIEF)
     assert str(failed.value).startswith(sentence)
     assert "\n" not in str(failed.value)
+
+
+class Leaves(MeToeplitz):
+    """A call that ends the process."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize("take", [measure, count_alone])
+def test_a_module_that_would_end_the_process_is_one_sentence(take: Any) -> None:
+    with pytest.raises(MeasureError, match="the call failed: SystemExit: 3"):
+        take(doctored(Leaves), limits=BRIEF)
 
 
 def test_more_memory_than_there_is_on_a_cpu() -> None:
