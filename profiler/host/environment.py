@@ -34,7 +34,7 @@ PACKAGES = {
 
 def environment(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
     """The facts of machine, software and state at this moment as a dict of JSON values, with
-    `reasons` for missing facts.
+    `reasons` for missing facts; of the board, those of the GPU `device`.
 
     Host names, user names and paths are left out.
     """

@@ -193,7 +193,8 @@ def energy(
     Unavailable with the reason.
 
     `reset` runs before every call, and its energy is in the result. With `force`, energy is
-    measured and labelled even if other processes use the board. `pause(seconds)` waits.
+    measured and labelled even if other processes use the board. `limits`: how long and how often to
+    measure. `pause(seconds)` waits.
     """
     sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):

@@ -206,8 +206,9 @@ class Twin(nn.Module):
     @torch.no_grad()
     def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
         """Decode greedily: return the prompt (b, p) continued by `new` tokens (0 or more), (b,
-        p+new). All tokens pass through the mixers' `step`; TwinError for a network that generates
-        no tokens, or beyond the positions."""
+        p+new). All tokens pass through the mixers' `step`. `source`: an encoder's tokens (b, e), or
+        rows (b, e, d) that layers read. TwinError for a network that generates no tokens, or beyond
+        the positions."""
         self._require_tokens(prompt, "the prompt", self.stack)
         was, tokens = self.training, list(prompt.unbind(1))
         self.eval()

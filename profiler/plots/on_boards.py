@@ -36,7 +36,7 @@ BESIDE = 4.0
 def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     """Make the figure of rooflines, a panel for each phase, element type and device of the records:
     the operations a second of each call over its operations for each compulsory byte, below the
-    limits of a board, which the device need not be.
+    limits of a board (`on`), which the device need not be.
 
     Raises:
         MeasureError: no board is named, no record has time, bytes and operations, or no limit is

@@ -446,8 +446,9 @@ def _explaining(
     """One or two of the `operands` of the missing array `first` -> the operand with values of
     a recorded tensor, so that the equations give values that the call has: of `first`, or of a
     later array that reads `first`; {} if there are none. `held` are the changes found before. Of
-    several changes, the one that leaves the fewest arrays missing is taken. Two arrays are changed
-    together only to tensors that are none of the equations' arrays, `PAIRS` times at most."""
+    several changes, which `other` evaluates, the one that leaves the fewest arrays missing is
+    taken. Two arrays are changed together only to tensors that are none of the equations' arrays,
+    `PAIRS` times at most."""
     reads = sources(form.equations)
     usual = other.compared(held)
     before = ascending(usual.values())

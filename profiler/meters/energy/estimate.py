@@ -75,7 +75,7 @@ def paired_energy(
 
     Use an even number of trials: each round runs in the reverse order of its predecessor, and a
     linear drift cancels over two rounds. `pause` lets the device idle for a number of seconds.
-    Unavailable in the cases of `estimate_energy`.
+    Unavailable if a sensor fails, attempts at a window do, or another process uses the device.
     """
     limits = limits or EnergyLimits()
     campaign = Campaign(sensor, loads, pause, limits)
