@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import costmodel as cm
+from costmodel.backwards.amounts import amount
 from costmodel.backwards.budget import Budget
 from costmodel.errors import EquationError, SizeError
 from costmodel.mixers import names
@@ -222,6 +223,11 @@ def test_python_refuses_in_sentences() -> None:
         cm.budget("self-attention", q=3)
     with pytest.raises(SizeError, match="did you mean 'state'"):
         cm.budget("self-attention", staet="1GB")
+
+
+@pytest.mark.parametrize(("typed", "number"), {0.9999999: 0, 7.9999999: 7, 1e22: 10**22}.items())
+def test_a_limit_that_is_a_float_is_rounded_down(typed: float, number: int) -> None:
+    assert amount("total", typed, in_bytes=False) == number
 
 
 def test_what_does_not_fit_at_all_says_so(capsys: Capture) -> None:

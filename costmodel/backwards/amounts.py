@@ -41,7 +41,7 @@ def amount(name: str, text: object, *, in_bytes: bool) -> int:
     Raises:
         SizeError: no such amount, one below 0, or one above 10**40.
     """
-    said = f"{text:f}" if isinstance(text, float) else str(text)
+    said = str(text)  # of a float as well, whose fixed six digits would round 0.9999999 up
     wanted = "bytes with their unit, such as 40GB or 40GiB" if in_bytes else (
         "a number, such as 1000000, 1e12 or 3T"
     )  # fmt: skip
