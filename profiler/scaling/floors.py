@@ -56,13 +56,14 @@ LESS_HELD = (
 )
 NO_JOULES = "the least energy of an operation is unknown"
 
-FIGURES: Mapping[str, Callable[[str], Sequence[str]]] = {
-    UNFUSED: lambda dtype: ("memory_bandwidth",),
-    COMPULSORY: lambda dtype: ("memory_bandwidth",),
-    OPERATIONS: lambda dtype: (f"matrix.{dtype}", f"vector.{dtype}"),
-    EXPONENTIALS: lambda dtype: ("special",),
+FIGURES: Mapping[str, Callable[[Board, str], Sequence[str]]] = {
+    UNFUSED: lambda on, dtype: ("memory_bandwidth",),
+    COMPULSORY: lambda on, dtype: ("memory_bandwidth",),
+    OPERATIONS: lambda on, dtype: on.product_units(dtype) or (f"matrix.{dtype}",),
+    EXPONENTIALS: lambda on, dtype: ("special",),
 }
-"""Derived quantity -> the board's figures, for a dtype, that bound its rate; the highest counts."""
+"""Derived quantity -> the figures of a board, for a dtype, that bound its rate; the highest counts.
+"""
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def rate_on(on: Board | None, name: str, dtype: str) -> tuple[float, str] | str:
     reason why the rate is unknown."""
     if on is None:
         return NO_BOARD
-    wanted = FIGURES[name](dtype)
+    wanted = FIGURES[name](on, dtype)
     known = [(on[figure], figure) for figure in wanted if figure in on.figures]
     if not known:
         return f"board {on.name} has no figure '{wanted[0]}': add it to {on.path_shown}"

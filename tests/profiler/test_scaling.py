@@ -61,6 +61,7 @@ from profiler.scaling.floors import (
     Departure,
     ScaledFloor,
     departure,
+    rate_on,
 )
 from profiler.scaling.growth import DerivedGrowth, Scaling, scalings
 from profiler.scaling.series import Series, series_of
@@ -621,10 +622,18 @@ def test_a_figure_that_the_board_lacks_is_named() -> None:
     for rates, missing in (
         ({"matrix_bf16": 1e9, "memory_bandwidth": 1e9}, "matrix.fp32"),
         ({"matrix_fp32": 1e9}, "memory_bandwidth"),
+        ({"vector_fp32": 1e8, "memory_bandwidth": 1e9}, "matrix.fp32"),
     ):
         (found,) = scaled_up(records, on=with_rates(**rates))
         assert isinstance(found.departure, str)
         assert f"board mine has no figure '{missing}'" in found.departure
+
+
+def test_vectors_are_no_floor_beside_matrix_units_that_may_be_faster() -> None:
+    """The matrix units take bf16, and fp16 perhaps at the same rate, which no figure tells."""
+    on = with_rates(matrix_bf16=1e9, vector_fp16=1e8, vector_fp32=2e8)
+    assert "no figure 'matrix.fp16'" in str(rate_on(on, OPERATIONS, "fp16"))
+    assert rate_on(on, OPERATIONS, "fp32") == (2e8, "vector.fp32 of mine, measured")
 
 
 def test_exponentials_have_a_floor_of_their_own_and_are_in_no_other() -> None:
