@@ -171,15 +171,17 @@ class Predicted:
 
     def _floor(self, case: Case) -> Step:
         """One call for a part without a known kernel: it takes the launch of a small kernel and the
-        longest of its limits, with the compulsory bytes at the share of the bandwidth that small
-        kernels reach. Its joules are that time at the board's power; nan without a power limit."""
+        longest limit of its work, with the compulsory bytes at the share of the bandwidth that
+        small kernels reach; at least the board's own `kernel_time`. Its joules are that time at the
+        board's power; nan without a power limit."""
         moved = self._moved(case)
         found = dict(limits(case, moved))
+        launched = found.pop("launches", 0.0)
         family = family_of(SMALL, "")
         assert family is not None, SMALL
         constants = fit_for(family, self.on.chip).constants
         moving = found | {"memory": found["memory"] / constants["bandwidth"]}
-        seconds = constants["start"] * 1e-6 + max(moving.values())
+        seconds = max(launched, constants["start"] * 1e-6 + max(moving.values()))
         joules = float("nan")
         if "power_limit" in self.on.figures:
             work = Work(np.zeros(1), np.zeros(1), np.array([float(moved)]))

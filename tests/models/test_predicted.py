@@ -123,6 +123,21 @@ def test_a_batch_reads_more_experts_than_a_token(tmp_path: Path) -> None:
     assert "each is chosen equally often" in asked(tmp_path, EXPERTS, "--context", "16")
 
 
+def test_a_part_that_is_counted_by_its_floor_is_launched_once(tmp_path: Path) -> None:
+    """A `kernel_time` of 1 us hides in the launch of a small kernel; one of 9 ms is the whole time
+    of a norm, and no second launch follows."""
+    times = {}
+    for kernel_time in ("", "1e-6", "9e-3"):
+        path = tmp_path / f"mine{kernel_time}.toml"
+        shipped = (data_dir("devices") / "h100_sxm.toml").read_text()
+        own = f"kernel_time = {kernel_time}\n" if kernel_time else ""
+        path.write_text(f'{shipped}\n[[figures]]\nlabel = "m"\nsource = "m"\n{own}')
+        token = stages(tmp_path, LLAMA, "--context", "1k", "--board", str(path))["decode"]
+        (norm,) = (part for part in token["parts"] if part["part"] == "norm, before")
+        times[kernel_time] = norm["seconds"] / norm["runs"]
+    assert times["1e-6"] == times[""] and times["9e-3"] == pytest.approx(9e-3)
+
+
 def test_what_is_counted_by_its_floor_is_said(tmp_path: Path) -> None:
     text = asked(tmp_path, {"model_type": "gemma2"}, "--context", "64")
     assert "no time is predicted of self-attention with soft-cap: expected " in text
