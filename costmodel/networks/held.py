@@ -116,7 +116,8 @@ class Holding:
     @cached_property
     def sizes(self) -> Mapping[str, int]:
         """A dict: letter -> value of all sizes of the network but the context t and the batch b:
-        the network's own value, else `length` for l, else the default of the letter."""
+        the network's own value, else `length` for l, else the default of the letter, of l at most
+        the rows of the tables of positions."""
         found = {} if self.length is None else {"l": self.length}
         found = {**found, **self.network.own.with_given({})}
         letters = {"l"}
@@ -125,6 +126,8 @@ class Holding:
             letters |= {x for poly in (*polys, use.runs) for x in poly.letters}
         for letter in sorted(letters - found.keys() - {"t"}):
             found[letter] = default(letter, found)
+            if letter == "l" and self.longest is not None:
+                found[letter] = min(found[letter], self.longest)
         return {x: value for x, value in found.items() if x not in ("b", "t")}
 
     @property

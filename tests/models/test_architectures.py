@@ -904,6 +904,13 @@ def test_positions_of_a_decoder_beside_an_encoder_bound_the_context(tmp_path: Pa
     assert found["fit"]["largest_context"] == 1024
 
 
+def test_a_table_of_positions_shorter_than_the_usual_length_bounds_the_context(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, {"model_type": "whisper", "max_target_positions": 40})
+    assert printed("memory", path, "--fit", "80GB")["fit"]["largest_context"] == 40
+
+
 def test_blocks_of_entries_take_34_bytes_for_32(tmp_path: Path) -> None:
     words = ("memory", written(tmp_path, LLAMA), "--context", "128k", "--cache-dtype", "q8_0")
     found = printed(*words, "--fit", "80GB")
