@@ -325,6 +325,28 @@ def test_what_is_made_for_later_tokens_is_named() -> None:
     assert _adds_up(mixer, "direct", {"l": 4, "d": 3}) == {"P": Counter(mul=3)}
 
 
+def test_a_row_that_a_later_token_reads_is_the_later_tokens_work() -> None:
+    """R[2], R[3], ... follow from x[1] alone. Token i owns R[i] and T[i - 1], which row i of S
+    reads: only the end of the sequence leaves R[l + 1] and T[l] without readers."""
+    mixer = _begun("carried")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.arrays["x"], mixer.arrays["y"]
+    with mixer.form("direct") as f:
+        i, t, b = f.index("i", 1, l), f.index("t", 2, l), f.index("b", 1, d)
+        R, T, S = f.array("R", l + 1, d), f.array("T", l, d), f.array("S", l, d)
+        R[1, b] = cm.function("tanh", x[1, b])
+        R[i + 1, b] = cm.function("tanh", R[i, b])
+        T[i, b] = cm.exp(R[i, b])
+        S[1, b] = x[1, b]
+        S[t, b] = S[t - 1, b] * R[t, b] * T[t - 1, b] + x[t, b]
+        y[i, b] = S[i, b] + x[i, b]
+    made = OracleComparison(mixer)
+    for length in (1, 2, 3):
+        assert made.at({"l": length, "d": 2}).apart == []
+    counts = cm.count(mixer, "inference")
+    assert [counts.at(l=9, d=1, t=t).by_class()["exp"] for t in (1, 2, 9)] == [0, 1, 1]
+
+
 def test_a_stride_keeps_the_token() -> None:
     """u[3*k] has token k; where k is 1, an empty sum, u and y follow from weights alone."""
     mixer = _begun("strided")

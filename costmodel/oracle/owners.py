@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
+from operator import and_, eq, sub
 
 from costmodel.errors import OracleError
 from costmodel.language.equations import System
@@ -29,6 +30,10 @@ class Kinds:
     summaries: frozenset[Array]
     """Arrays outside of loops with an entry computed from several tokens and one read for several
     tokens."""
+    unread: Mapping[Array, tuple[int, ...]]
+    """Array that is read -> how many last positions of each axis nothing reads: (1, 0) of s (l + 1,
+    d) if row i reads s[i, c] for all c. At each length as many only where a longer sequence reads
+    them."""
 
 
 class Owners:
@@ -54,8 +59,15 @@ class Owners:
                 self.writer[entry] = instance
             for entry in instance.reached:
                 self.readers.setdefault(entry, []).append(instance)
+        self.last: dict[Array, tuple[int, ...]] = {}
+        """Array -> the last position of each axis at which an instance reads the array."""
+        for array, where in self.readers:
+            self.last[array] = tuple(map(max, where, self.last.get(array, where)))
+        self.unread = {a: tuple(map(sub, run.shape(a), last)) for a, last in self.last.items()}
+        self.longer = kinds.unread if kinds else {}
         self.number: dict[int, int] = {}
-        """id of an instance -> its owner."""
+        """id of an instance -> its owner; 0 if the instance depends on no input, or, until all
+        other owners are known, if only work after the end of the sequence needs it."""
         temporaries = kinds.temporaries if kinds else self._temporaries()
         summaries = set(kinds.summaries) if kinds else set[Array]()
         for group, looped in reversed(_components(system)):
@@ -66,7 +78,12 @@ class Owners:
             for instance in reversed(instances):
                 at_once = id(instance) in eager if looped else group <= summaries
                 self.number[id(instance)] = self._owner(instance, at_once=at_once)
-        self.kinds = kinds or Kinds(temporaries, frozenset(summaries))
+        for instances in self.of_array.values():  # needed after the end alone: as the entry before
+            latest = max((self.number[id(instance)] for instance in instances), default=0)
+            for instance in instances:
+                if instance.token and not self.number[id(instance)]:
+                    self.number[id(instance)] = latest or instance.token
+        self.kinds = kinds or Kinds(temporaries, frozenset(summaries), self.unread)
 
     def _in_order(self, group: Iterable[Array]) -> list[Instance]:
         """The instances that write some arrays, in the order of execution."""
@@ -92,14 +109,28 @@ class Owners:
         """The owner (number of a token) of an instance whose readers have owners: 0 if it depends
         on no input, its own row for an output, the latest input row that it depends on if it runs
         `at_once` (a step of a loop that reads this row, a summary) or has no readers, else the
-        first owner of its readers."""
+        first owner of its readers. 0 also if only work after the sequence reads the entries."""
         (array, where), *_ = instance.writes
         if not instance.token:
             return 0
         if array.role == "output":
             return where[0]
-        served = set() if at_once else self._reader_owners(instance)
-        return min(served, default=instance.token)
+        if at_once:
+            return instance.token
+        read = any(entry in self.readers for entry in instance.writes)
+        later = read or self._is_read_later(array, where)
+        return min(self._reader_owners(instance), default=0 if later else instance.token)
+
+    def _is_read_later(self, array: Array, where: tuple[int, ...]) -> bool:
+        """Whether an entry lies behind all entries of its array that are read, on an axis that
+        grows with the length l, and at larger sizes equally many positions lie there: work of
+        tokens after the sequence reads the entry, as y[l + 1] reads s[l + 1] if y[i] reads s[i]."""
+        if array not in self.unread or array not in self.longer:
+            return False
+        axes = zip(array.shape, where, self.last[array], strict=True)
+        behind = ("l" in extent.letters and at > last for extent, at, last in axes)
+        alike = map(eq, self.unread[array], self.longer[array])
+        return any(map(and_, behind, alike))
 
     def _temporaries(self) -> frozenset[Array]:
         """The single-use temporaries of the run: the arrays of which each entry is read by at most
