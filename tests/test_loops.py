@@ -632,6 +632,29 @@ def test_a_first_row_of_weights_is_no_hop() -> None:
         assert OracleComparison(made).at(sizes).apart == []
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_rows_that_carry_row_1_alone_are_one_hop_from_row_1(*, first: bool) -> None:
+    """u[i] = tanh(u[i - 1]) begins with x[1], written by number or by an index over 1..1. Row i
+    reads u[i], and so row 1, in one hop, beside row i - 1 of s: l - 2 hops from row 2."""
+
+    def carried(m: Mixer, f: Form, x: Array, y: Array) -> None:
+        l, d = x.shape
+        i, h, b = f.index("i", 1, l), f.index("h", 2, l), f.index("b", 1, d)
+        one = f.index("one", 1, 1) if first else 1
+        s, u = f.array("s", l, d), f.array("u", l, d)
+        s[1, b] = x[1, b]
+        s[h, b] = function("tanh", s[h - 1, b] + x[h, b])
+        u[one, b] = x[one, b]
+        u[h, b] = function("tanh", u[h - 1, b])
+        y[i, b] = s[i, b] * u[i, b]
+
+    about = Answers(mixer(carried), "recurrent", "training", convention("strict"))
+    for length, hops in ((1, 0), (2, 1), (3, 1), (5, 3)):
+        sizes = {"l": length, "d": 1}
+        assert Case(about, sizes, symbolic=False).figure(FIGURES["path_length"]) == hops
+        assert OracleComparison(mixer(carried)).at(sizes).apart == []
+
+
 def test_rows_are_evaluated_one_after_another() -> None:
     """Against the recurrence written out with numpy; a few rows of numbers of size one."""
     made, sizes = mixer(tanh_rows), {"l": 4, "d": 3}

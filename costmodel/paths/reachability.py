@@ -16,6 +16,7 @@ from functools import cache
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Gather, Position, position_value
 from costmodel.program.dependence import Read, after_token, reads
 from costmodel.program.nonempty import may_be_empty
@@ -192,7 +193,8 @@ def _spread(
 def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str]:
     """The names of the indices of an equation that count rows: indices at possible token axes
     (`possible`: array -> such axes) of the arrays read, and indices in the bounds of these: j and i
-    in the sum of x[j] over j in 1..i."""
+    in the sum of x[j] over j in 1..i. An index of one value, as i in 1..1, counts no rows: x[i] is
+    x[1]."""
     found: set[str] = set()
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
@@ -203,7 +205,13 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
             if index.atom in found:
                 bounds = frozenset[str]().union(*(b.letters for b in index.lower + index.upper))
                 found |= {letter for letter in bounds if is_index(letter)}
-    return found
+    return found - {index.atom for index in equation.indices if _has_one_value(index)}
+
+
+def _has_one_value(index: Index) -> bool:
+    """Whether an index has a single value that names no other index, as i in 1..1."""
+    ends = {*index.lower} & {*index.upper} if len(index.pieces) == 1 else set()
+    return any(not end.variables for end in ends)
 
 
 def _of_readers(
