@@ -655,6 +655,23 @@ def test_rows_that_carry_row_1_alone_are_one_hop_from_row_1(*, first: bool) -> N
         assert OracleComparison(mixer(carried)).at(sizes).apart == []
 
 
+def test_a_path_through_copied_rows_is_named_at_each_length() -> None:
+    """s[i] copies s[i - 1]: each row has the depth of s[1], so that no length of the path tells
+    through which row the path leads."""
+
+    def copied(m: Mixer, f: Form, x: Array, y: Array) -> None:
+        l, d = x.shape
+        i, h, b = f.index("i", 1, l), f.index("h", 2, l), f.index("b", 1, d)
+        s = f.array("s", l, d)
+        s[1, b] = function("exp", m.parameter("w", d)[b])
+        s[h, b] = s[h - 1, b]
+        y[i, b] = s[i, b] * x[i, b]
+
+    for length in (1, 2, 4):
+        assert cm.critical_path(mixer(copied), sizes={"l": length, "d": 2}).steps == ("exp", "mul")
+    assert cm.critical_path(mixer(copied)).steps == ("exp", "mul")
+
+
 def test_rows_are_evaluated_one_after_another() -> None:
     """Against the recurrence written out with numpy; a few rows of numbers of size one."""
     made, sizes = mixer(tanh_rows), {"l": 4, "d": 3}

@@ -347,7 +347,8 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
     equation = part.equation
     values = _alone_on_an_axis(equation)
     if not (split or level.where or level.depth.variables):
-        for found in maxima(level, (), part.constraints):
+        shared = [name for name in part.variables if name not in values]
+        for found in maxima(level, shared, part.constraints):
             yield found.substitute(values)
         return
     placed = _sharing_an_axis(equation, variables_of([level.depth, *level.where]) - values.keys())

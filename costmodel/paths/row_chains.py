@@ -80,7 +80,8 @@ class RowChains:
         # of all rows after row `since`, the last ones belong to the tail
         times = further + (last - since - len(way.tail))
         tail = [step for row in way.tail for step in row.steps]
-        later = (*chains[since].steps, Repeat(times, block), *tail)
+        repeated = (Repeat(times, block),) if block else ()  # a row may copy the row before
+        later = (*chains[since].steps, *repeated, *tail)
         rows = (self.rows[last], *self.beyond)[: len(way.tail)]
         early = [_chain(row.get(array, ())) or Chain() for row in rows]
         passage = Passage(further, tuple(chain.steps for chain in early), later)

@@ -206,7 +206,8 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     ends = [system.mixer.role("output")] if phase in FORWARD else [*depths.values]
     levels = [level for array in ends for level in depths.largest_depths(array)]
     letters = frozenset[str]().union(*(p.letters for x in levels for p in (x.depth, *x.where)))
-    at = large(letters) | dict(sizes or ())
+    # steps to a row of a loop may name sizes that no depth names
+    at = large({*letters, *system.mixer.letters, "t"}) | dict(sizes or ())
     valid = [x for x in levels if all(c.rational(at) >= 0 for c in x.where)]
     most = max((x.depth.at(at) for x in valid), default=0)
     longest = (x.witness for x in valid if x.depth.at(at) == most)

@@ -324,7 +324,7 @@ def maximised(level: Level, variables: Iterable[str], constraints: Constraints) 
     """
     inner = tuple(reversed(tuple(variables)))
     if not level.where and level.depth.letters.isdisjoint(inner):
-        return level
+        return level._replace(witness=_at_most(level, inner[::-1], constraints))
     reasons = []
     for way in (_innermost_first, _independent_first, _at_ends):
         try:
