@@ -235,7 +235,8 @@ class PartAnswers(Answers):
 
     def chained(self, path: PathOf, sizes: Mapping[str, int] | None) -> CriticalPath:
         """The critical path of one run of the part, in its own sizes, as `path` finds it."""
-        return self.own.chained(path, self._sizes_of_run(sizes, self.own.phase))
+        about = self._about_run(self.own.phase)
+        return about.chained(path, self._sizes_of_run(sizes, about.phase))
 
     def passed(self, path: PathOf, sizes: Mapping[str, int] | None, phase: str) -> CriticalPath:
         """The critical path of one run of the part in a phase, of those that a path through the
@@ -243,7 +244,7 @@ class PartAnswers(Answers):
         # in prefill, the phase of `own` is inference if the part reads the last position alone
         about = self.own
         if phase == "backward" or about.phase != "inference":
-            about = part_answers(self.use, phase, self.graph.counting)
+            about = self._about_run(phase)
         found = about.chained(path, self._sizes_of_run(sizes, about.phase))
         return found.substitute(self._stage_sizes)
 
@@ -300,10 +301,14 @@ class PartAnswers(Answers):
                 phase = step[1]
                 # in prefill, whether the part runs on the last position alone
                 last = phase != "backward" and self.own.phase == "inference"
-                yield (
-                    self.own if last else part_answers(self.use, phase, self.graph.counting),
-                    times,
-                )
+                yield self.own if last else self._about_run(phase), times
+
+    def _about_run(self, phase: str) -> Answers:
+        """The answers about one run of the part in a phase, without gradients that the network does
+        not need."""
+        wanted = phase in TRAINING_STEP and self.made is None
+        given = self.graph.given(self.use) if wanted else frozenset[str]()
+        return part_answers(self.use, phase, self.graph.counting, given)
 
     def share(self, question: Callable[[Answers], Any]) -> Share[Any] | None:
         """The part's term (`Share`) in the network's answer to a question: the answer for one run,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from costmodel.errors import ConventionError, SizeError
+from costmodel.language.equations import TRAINED, System
 from costmodel.networks.blocks import Use
+from costmodel.networks.gradients import without_unwanted
 from costmodel.program.conventions import Backward, Convention, convention as named_convention
+from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Answers, answers
 from costmodel.questions.state import State
@@ -107,11 +111,50 @@ def own_state(use: Use, found: State) -> State:
     return replace(found, arrays=arrays)
 
 
-def part_answers(use: Use, phase: str, convention: Counting) -> Answers:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Wanted(Answers):
+    """The answers about a part in a phase with gradients, without the gradients of some inputs and
+    parameters, `unwanted`, and without the equations that only these gradients need."""
+
+    unwanted: frozenset[str]
+
+    @property
+    def _key(self) -> str:
+        return f"{super()._key} without {','.join(sorted(self.unwanted))}"
+
+    @property
+    def system(self) -> System:
+        """The equations of the part in the phase."""
+        return _system_without(super().system, self.unwanted)
+
+
+@cache
+def _system_without(system: System, unwanted: frozenset[str]) -> System:
+    """The system without the equations that only the gradients of `unwanted` need, one object a
+    process, as depths are kept by system."""
+    return without_unwanted(system, unwanted)
+
+
+@cache
+def _wanted(about: Answers, unwanted: frozenset[str]) -> Answers:
+    """The answers `about` without the gradients of `unwanted`, one object a process."""
+    return _Wanted(about.mixer, about.form, about.phase, about.convention, unwanted=unwanted)
+
+
+def part_answers(
+    use: Use, phase: str, convention: Counting, given: frozenset[str] = frozenset()
+) -> Answers:
     """The object that answers questions about a part in a phase, in the part's own sizes and in the
-    form that the part has in this phase and under this convention."""
+    form that the part has in this phase and under this convention. `given`: the names of the part's
+    arrays without gradients; of inputs and parameters among them, phases with gradients have no
+    equations."""
     chosen = convention.convention
     form = use.form_under(chosen.rewrites)
     if phase == "inference" and use.token_form is not None:
         form = use.token_form
-    return answers(use.mixer, form, phase, chosen)
+    found = answers(use.mixer, form, phase, chosen)
+    arrays = use.mixer.arrays.values()
+    unwanted = {a.name for a in arrays if a.role in TRAINED and a.below is None} & given
+    if not unwanted or phase not in TRAINING_STEP:
+        return found
+    return _wanted(found, frozenset(unwanted))

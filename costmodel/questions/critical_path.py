@@ -260,7 +260,13 @@ def _path_of(case: Case) -> CriticalPath:
 
 
 def _derived(about: Answers, sizes: Mapping[str, int] | None) -> CriticalPath:
-    return critical_path(about.mixer, about.phase, about.form, about.convention, sizes)
+    """The critical path of the equations that `about` has, at `sizes`; None for large sizes."""
+
+    @mixer_required
+    def derived(mixer: Mixer) -> CriticalPath:
+        return _path(about.system, about.phase, tuple(sorted(sizes.items())) if sizes else None)
+
+    return derived(about.mixer)
 
 
 def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:

@@ -18,7 +18,7 @@ from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain
 from costmodel.questions.question import Answers, Case, Figure, Question, Tally, over_parts
-from costmodel.questions.span import RULES, Longest, along, longest, longest_of, reduced
+from costmodel.questions.span import RULES, Longest, along, longest, longest_in, longest_of, reduced
 from costmodel.questions.subject import Training, about_mixer
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise_max import Depth
@@ -74,7 +74,7 @@ def sequential(
 
 @over_parts(along, longest_of)
 def _steps(about: Answers) -> Longest:
-    return sequential(about.mixer, about.phase, about.form, about.convention)
+    return longest_in(steps_of, about)
 
 
 def _searched(case: Case) -> int:

@@ -358,6 +358,17 @@ def longest(
     return Longest(depths(system, phase).overall)
 
 
+def longest_in(depths: Callable[[System, str], Depths], about: Answers) -> Longest:
+    """The length of the longest chain of the equations that `about` has, in the unit of `depths`: a
+    function that gives the depths of a system's arrays in a phase."""
+
+    @about_mixer
+    def derived(mixer: Mixer, form: str) -> Longest:
+        return Longest(depths(about.system, about.phase).overall)
+
+    return derived(about.mixer, about.form)
+
+
 def along(shares: Sequence[Share[Longest]]) -> Longest:
     """The length of a chain of a network's parts, one after another: the sum over their runs."""
     return Longest((sum_of(call("Max", *x.answer.terms).substitute(x.sizes) * x.runs
@@ -372,7 +383,7 @@ def longest_of(paths: Sequence[Longest]) -> Longest:
 @over_parts(along, longest_of)
 def levels_of_span(about: Answers) -> Longest:
     """The span of one form in one phase."""
-    return span(about.mixer, about.phase, about.form, about.convention)
+    return longest_in(depths_of, about)
 
 
 def _searched(case: Case) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import costmodel as cm
 from cli import app
 from costmodel import networks
 from costmodel.errors import ModelError
@@ -264,6 +265,29 @@ def test_no_path_passes_gradients_that_are_not_needed(figure: str) -> None:
     every, one, two, three = found
     # of layers 1-3 the first norm of layer 1 is passed too, as one part stands for all three
     assert every > one and one - two == two - three > 0
+
+
+def test_no_path_passes_gradients_of_frozen_weights() -> None:
+    """Over a long text, the longest chains within an FFN are sums over positions, for gradients of
+    weights; a frozen FFN computes the gradient of its input alone."""
+    sizes = {**SIZES, "l": 5000}
+    net = trained("layers.*.attn")
+    about = net.answers("backward")
+    (part,) = (part for part in about.parts if part.use.label == "FFN")
+    own = {x: sizes[x] for x in "dfl"}
+    only = cm.span(part.use.mixer, "backward", only="inputs")
+    assert only.at(**own) < cm.span(part.use.mixer, "backward").at(**own)
+    lengths: list[Any] = [
+        Case(asked, {**net.sizes, **sizes}, symbolic=False).figure(FIGURES["span"])
+        for asked in (part, about, trained().answers("backward"))
+    ]
+    frozen, whole, plain = lengths
+    assert frozen == L * only.at(**own) and whole < plain
+    steps = {
+        one.use.label: _path_of(Case(one, {**net.sizes, **sizes}, symbolic=False)).steps
+        for one in about.parts  # the sums of gradients, which have no equations, among them
+    }
+    assert steps["head"] and not steps["embedding"]
 
 
 def test_layers_without_gradients_are_not_recomputed() -> None:

@@ -62,9 +62,12 @@ def value(net: Network, figure: str, phase: str, at: Mapping[str, int], **more: 
     return Case(net.answers(phase), at, symbolic=False, **more).figure(FIGURES[figure])
 
 
-def of_part(use: Use, figure: str, phase: str, at: Mapping[str, int]) -> int:
+def of_part(
+    use: Use, figure: str, phase: str, at: Mapping[str, int], given: frozenset[str] = frozenset()
+) -> int:
     own = part_sizes(use, at) | ({"t": at["t"]} if phase == "inference" else {})
-    found = Case(part_answers(use, phase, STRICT), own, symbolic=False).figure(FIGURES[figure])
+    about = part_answers(use, phase, STRICT, given)
+    found = Case(about, own, symbolic=False).figure(FIGURES[figure])
     assert isinstance(found, int)
     return found
 
@@ -84,9 +87,13 @@ def longest(net: Network, figure: str, phase: str, layers: int, at: Mapping[str,
 
 
 def longest_backward(net: Network, figure: str, layers: int, at: Mapping[str, int]) -> int:
-    """The same through their gradients; the last of several gradients of an array is added to the
-    sum of the others."""
+    """The same through their gradients, without those of the network's own inputs; the last of
+    several gradients of an array is added to the sum of the others."""
     runs = schedule(net, layers)
+    sources = [
+        frozenset(name for name, wires in run.reads.items() if all(w.source for w in wires))
+        for run in runs
+    ]
     by_run: dict[int, int] = {}
     found: dict[Wire, list[int]] = {}
     for wire, reading in readers(runs).items():
@@ -95,7 +102,8 @@ def longest_backward(net: Network, figure: str, layers: int, at: Mapping[str, in
     for number in reversed(range(len(runs))):
         later = found.get(runs[number].writes, [])
         begins = max((by_run[k] for k in later), default=0) + (len(later) > 1)
-        by_run[number] = begins + of_part(runs[number].use, figure, "backward", at)
+        use, given = runs[number].use, sources[number]
+        by_run[number] = begins + of_part(use, figure, "backward", at, given)
     return max(by_run.values())
 
 
