@@ -217,7 +217,11 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
     for run in schedule(network, layers if network.described.freezes else period):
         use = run.use
         given = {name for name, wires in run.reads.items() if all(w.source for w in wires)}
-        through = {name for name, wires in run.reads.items() if not changing.isdisjoint(wires)}
+        through = {
+            name
+            for name, wires in run.reads.items()
+            if any(not changing.isdisjoint(_wires_behind(wire)) for wire in wires)
+        }
         through = set() if use.fixed == "all" else through  # as under torch.no_grad
         if through or network.trains(use) or adapters(use):
             changing.add(run.writes)

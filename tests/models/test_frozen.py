@@ -15,7 +15,7 @@ from costmodel import networks
 from costmodel.errors import ModelError
 from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
 from costmodel.networks.network import Network, network
-from costmodel.networks.part_costs import counting
+from costmodel.networks.part_costs import counting, part_sizes
 from costmodel.questions.count import counted
 from costmodel.questions.critical_path import _path_of
 from costmodel.questions.question import Case
@@ -336,3 +336,18 @@ def test_recomputation_that_is_refused(tmp_path: Path) -> None:
     assert "--recompute 'odd layers': expected one of none, layers, " in str(one.exception)
     two = CliRunner().invoke(app, [*words, "none,layers"])
     assert "--recompute takes none, layers, or names of blocks" in str(two.exception)
+
+
+@pytest.mark.parametrize("name", ["bert-base", "simpletron-matching"])
+def test_frozen_parts_that_read_first_rows_hand_their_gradient_on(name: str) -> None:
+    """A pooler, or a head over the first rows of two texts: the layers before it are trained."""
+    plain = networks.model(name, sizes={"L": 2})
+    net = network(networks.trained(plain.described, ("backward",), "layers.*.ffn"))
+    use = net.described.ending[0]
+    (part,) = (part for part in net.answers("backward").parts if part.use.label == use.name)
+    sizes = {**net.sizes, "l": 16, "b": 1}
+    own = part_sizes(part.use, sizes)
+    only: Any = cm.count(part.use.mixer, "backward", only="inputs")
+    wanted = only.at(**{x: own[x] for x in (*part.use.mixer.letters, "l")}).total
+    assert part.of(counted).exact_total.at(sizes) == wanted > 0
+    assert Case(net.answers("backward"), sizes, symbolic=False).figure(FIGURES["span"])
