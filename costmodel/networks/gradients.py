@@ -17,6 +17,7 @@ from costmodel.adjoint.reverse import adjoint
 from costmodel.language.equations import TRAINED, Equation, Form, Mixer, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Gather, Ref, derived, refs
+from costmodel.program.conventions import OF_GRADIENTS
 from costmodel.program.recurrences import references
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
@@ -75,7 +76,8 @@ def gradients(
     system = system_of(mixer, form, rewrites, "training")
     reader = _LookUps(system)  # `reader.rows`: array of rows, as E.rows -> its table E
     # with these arguments a part that reads no rows has the gradients that `system_of` gives it
-    found = adjoint(reader.without_numbers(), rewrites=frozenset(), trained=TRAINED, recompute=())
+    chosen = frozenset(OF_GRADIENTS).intersection(rewrites)
+    found = adjoint(reader.without_numbers(), rewrites=chosen, trained=TRAINED, recompute=())
     unwanted_rows = {rows.name for rows, table in reader.rows.items() if table.name in unwanted}
     found = without_unwanted(found, unwanted | unwanted_rows)
     scattered: dict[str, Exact] = {}

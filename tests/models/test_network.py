@@ -14,8 +14,9 @@ from costmodel.errors import ConventionError, ModelError, SizeError
 from costmodel.networks import network, part_costs
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
-from costmodel.networks.part_costs import part_sizes
+from costmodel.networks.part_costs import counting, part_sizes
 from costmodel.oracle.execute import execute, random_arrays
+from costmodel.questions.count import counted
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.question import Missing
 from costmodel.symbolic.piecewise import Exact
@@ -386,3 +387,20 @@ def test_the_oracle_of_this_file_would_notice_a_lost_part() -> None:
     counts = lost.count().at(**SMALL)
     assert Counter(counts.by_class())["add"] < by_execution(net, SMALL, "training")["add"]
     assert cm.count(net.uses[0].mixer).at(l=5, d=6, u=7).total == 0
+
+
+@pytest.mark.parametrize("rewrite", ["softmax-gradient", "quotient-gradient"])
+def test_a_network_counts_gradients_as_its_convention_takes_them(rewrite: str) -> None:
+    """The attention of two layers costs what its mixer costs twice, under a rewrite of gradients
+    too."""
+    sizes = {"l": 16, "d": 12, "n": 3}
+    net = networks.model("gpt-2", sizes={**sizes, "L": 2})
+    found = []
+    for convention in ("strict", f"strict,{rewrite}"):
+        parts = net.answers("backward", counting(convention)).parts
+        (part,) = (part for part in parts if part.use.label == "self-attention+bias")
+        count: Any = cm.count(part.use.mixer, "backward", convention=convention)
+        here = part.of(counted).exact_total.at({**net.sizes, **sizes, "b": 1})
+        assert here == 2 * count.at(**sizes).total
+        found.append(here)
+    assert found[0] != found[1]
