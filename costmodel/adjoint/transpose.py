@@ -263,7 +263,7 @@ def entries(array: Array, layout: Layout, system: System | None = None) -> Const
 def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], Constraints]:
     """(indices for the variables in `left`, outermost first, each bounded by earlier ones; the
     remaining constraints on other variables). From 1 <= j <= i <= l and `left` j, i: j in 1..l and
-    i in j..l. A bound with a stride (on a multiple of a variable, 2*i <= l) is dropped where the
+    i in j..l. A bound with a stride (on a multiple of a variable, 2*i <= j) is dropped where the
     ranges of inner indices imply it, as these ranges are empty where the bound fails.
 
     Raises:

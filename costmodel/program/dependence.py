@@ -280,7 +280,7 @@ def _maximised(
 
     Raises:
         Unsupported: the coefficient's sign is unknown, or a constraint bounds a multiple of the
-            index.
+            index by another index, 2*i <= j.
     """
     slope = token.coefficient(index.atom)
     if not slope.terms:

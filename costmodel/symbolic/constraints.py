@@ -558,7 +558,7 @@ def strided(variable: str, stride: Poly) -> Unsupported:
 
 
 def require_plain(variable: str, ends: Iterable[Bound]) -> None:
-    """Raise Unsupported (`strided`) if a bound of a variable bounds a multiple of the variable."""
+    """Raise Unsupported (`strided`) if a bound is on a multiple of its variable, 2*i <= j."""
     for scale, _ in ends:
         if scale != ONE:
             raise strided(variable, scale)

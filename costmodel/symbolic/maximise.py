@@ -315,8 +315,8 @@ def _arguments_of_extremum(monomial: Monomial, positive: bool) -> Terms:
 
 
 def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Poly]]:
-    """(lower bounds, upper bounds) of a variable; Unsupported if a bound has a stride (bounds a
-    multiple of the variable)."""
+    """(lower bounds, upper bounds) of a variable; Unsupported for a bound with a stride by another
+    variable, 2*i <= j; a bound in sizes, 2*i <= l, is rounded to i <= floor(l/2)."""
     lower, upper, _ = bounds(by_text(constraints), variable)
     require_plain(variable, lower + upper)
     return [low for _, low in lower], [up for _, up in upper]

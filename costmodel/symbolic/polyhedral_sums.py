@@ -41,7 +41,7 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
 
     Raises:
         Unsupported: a variable without a lower or an upper bound; a bound with a stride (`C*i <=
-            l`) that cannot be rounded, of a variable without few values between two numbers; or a
+            j`) that cannot be rounded, of a variable without few values between two numbers; or a
             weight that is a function, or a negative power, of a variable.
     """
     if not weight.terms:

@@ -54,8 +54,8 @@ class Sum:
 
     def printed(self, notation: Notation) -> str:
         """The sum as text in a notation (plain or LaTeX). Guards, the conditions under which a term
-        counts, are printed as Iverson brackets: those that contain an index behind the sum sign,
-        those in sizes alone before it."""
+        counts, are printed as Iverson brackets, those in sizes alone before the sum sign, those
+        with an index after it: `[l >= 3] sum(i = 1..l) [i >= 2] (i - 1)`."""
         body = notation.poly(self.body)
         inside = frozenset(guard for guard in self.guards if variables_of([guard]))
         before, within = (
@@ -172,8 +172,8 @@ def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
 
 
 def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> Index:
-    """The index with the bounds that the constraints imply once the `inner` indices are eliminated.
-    Unsupported if a bound is missing, or is a bound of a multiple of the index."""
+    """The index in the bounds that the constraints imply without the `inner` indices. Unsupported
+    without a lower or upper bound, or with one such as 2*i <= j; 2*i <= l is i <= floor(l/2)."""
     there = projected(constraints, [other.atom for other in inner])
     lower, upper, _ = bounds(there, index.atom)
     if not (lower and upper) or any(scale != ONE for scale, _ in (*lower, *upper)):
