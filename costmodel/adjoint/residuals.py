@@ -85,10 +85,10 @@ class _Splitter:
     """Subexpression -> the reference that stands in its place."""
 
     def rewritten(self, node: Node, over: tuple[Index, ...], *, top: bool = False) -> Node:
-        """The expression, with references in place of the values that its gradient reads. These are
-        operands, and the expression's result; the equation's own array holds the result of the
-        whole right-hand side (`top`). exp(x) * x becomes y.1 * x, and y.1 = exp(x) joins `written`.
-        `over`: the indices of the reductions around the expression, axes of such an array."""
+        """The expression, with references in place of the values that its gradient reads: by kind
+        of node operands, the result or both; the equation's own array holds the result of the whole
+        right-hand side (`top`). y = exp(x) * x becomes y.1 * x, and y.1 = exp(x) joins `written`.
+        `over`: the indices of the reductions around the expression, each an axis of a new array."""
         if self.system.active.isdisjoint(node.arrays):
             return node
         reads = RULES[type(node)].reads(node, Reader(self.system.active, self.quotients))

@@ -160,8 +160,8 @@ class Places:
         return every
 
     def _outer_first(self, indices: Sequence[Index]) -> list[Index]:
-        """The indices in an order in which the bounds of each contain earlier ones only;
-        OracleError if bounds contain each other's indices."""
+        """The indices in topological order: each after those of them that its bounds contain.
+        OracleError if there is no such order, as for i in 1..j beside j in i..l."""
         waiting, found = list(indices), []
         while waiting:
             atoms = {index.atom for index in waiting}

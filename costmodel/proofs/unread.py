@@ -60,8 +60,8 @@ def _of_a_row(
 
 
 def _held(form: Form, sizes: Sizes) -> set[Entry]:
-    """The entries owned by tokens 1..l that the output of a longer sequence needs; those of weights
-    alone if the form is not causal."""
+    """The entries that the output of a longer sequence needs, if written by work on weights alone
+    or, in a causal form, by any work that no token after the l-th triggers."""
     longer = OracleComparison(form.mixer, form.name).longer(sizes)
     return {
         entry

@@ -275,9 +275,9 @@ def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
 
 
 def _explained(case: Case) -> Explained:
-    """Yield, as details, a sentence with the critical path in words, and a table of its steps:
-    number, operation, how often the step repeats (a column that is left out if no step repeats),
-    the array computed and its equation."""
+    """Yield, for full explanations alone, a sentence with the critical path in words and, if the
+    path has steps, a table of them: number, operation, how often the step repeats (a column that is
+    left out if no step repeats), the array computed and its equation."""
     path = _path_of(case)
     if not path.taken:
         yield Sentence(("Critical path: ", *path.said, "."), detail=True)

@@ -110,8 +110,8 @@ _WORDS = re.compile(r"(\s*)(\S+)")
 
 
 def _fragments(word: str, room: int) -> list[str]:
-    """The word; if it is longer than `room`, its pieces; a piece longer than `room` is broken after
-    the commas between digits, then after every `room` characters."""
+    """The word; if longer than `room`, cut after signs such as `-` (`pieces`), pieces still longer
+    after commas between digits, and parts still longer after every `room` characters."""
     if len(word) <= room:
         return [word]
     return [

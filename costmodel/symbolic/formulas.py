@@ -365,9 +365,9 @@ def _power_poly(base: Poly, exponent: Poly) -> Poly:
 
 
 def _call_poly(node: FunctionCall, bound: Mapping[str, Poly]) -> Poly:
-    """A call of a function as a polynomial (`bound`: index of a surrounding sum -> its atom).
-    NotPolynomial for `where` and functions of O(...), and for a fraction in an argument, except of
-    `floor`, `ceil`, `Max` and `Min`."""
+    """A call of a function as a polynomial: for ceil(l/C) the atom floor_div(l + C - 1, C).
+    NotPolynomial for `where`, `log` and `sqrt` (`GROWING`), for an index of a sum in an argument
+    (`bound`: index -> its atom), or a fraction in one, except of `floor`, `ceil`, `Max`, `Min`."""
     if node.name in (WHERE, *GROWING):
         raise NotPolynomial(f"a function {node.name}")
     arguments = [_argument_poly(a, bound) for a in node.arguments]

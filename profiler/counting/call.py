@@ -37,7 +37,7 @@ def own_values(tensor: Tensor) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Call:
-    """One dispatched operation: name (`aten::mm`), arguments by their schema's names, result.
+    """One dispatched operation: name (`aten::mm`), arguments by their names in the schema, result.
     `known` gives a tensor with the values of an argument, or None without values."""
 
     name: str
@@ -83,8 +83,8 @@ CountError for arguments that it does not cover, so the reason is shown in place
 
 
 def bind(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Call:
-    """The Call of `func(*args, **kwargs)`, which returned `result`: every argument under its
-    schema's name, with defaults filled in (None for an argument without a default)."""
+    """The Call of `func(*args, **kwargs)`, which returned `result`: its name without the overload,
+    each argument under its name in the schema, and defaults (or None) for those not passed."""
     schema = func._schema
     bound: dict[str, Any] = {}
     for position, argument in enumerate(schema.arguments):

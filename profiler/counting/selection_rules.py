@@ -178,7 +178,7 @@ def grouped_product(call: Call) -> Operations:
 
 
 def summed_products(call: Call) -> Operations:
-    """beta * self + alpha * the sum of left @ right over the batch; factors of 1 cost nothing."""
+    """addbmm: beta * self + alpha * sum of batch1 @ batch2; a factor of 1 and 0 * self are free."""
     left, out = call.tensor("batch1"), call.output
     refuse_complex(call, left, out)
     entries, terms = out.numel(), left.shape[0] * left.shape[-1]

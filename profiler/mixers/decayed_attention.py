@@ -36,7 +36,7 @@ Heads = tuple[Tensor, Tensor, Tensor]
 
 MAPS = dict.fromkeys(("V", "y"), "contraction")
 AROUND = {"Z": "contraction", **dict.fromkeys(("R_N", "H"), "elementwise")}
-"""Array -> kernel class, for the gate, the norm, and their product."""
+"""Array -> kernel class ("contraction"), for the gate, the norm, and their product."""
 
 
 class Decayed(Mixer):
@@ -46,7 +46,7 @@ class Decayed(Mixer):
     MIXER: ClassVar[str]
     KERNELS: ClassVar[dict[str, str]]
     CORE: ClassVar[dict[str, str]]
-    """Array -> kernel class, outside of the reads; `CORE` with the option `core`."""
+    """Array -> kernel class ("contraction"), outside of the reads; `CORE` with option `core`."""
     FORM: ClassVar[str]
     STEP_FORM: ClassVar[str | None] = None
     """The form of one token; None: `FORM`."""
@@ -62,9 +62,9 @@ class Decayed(Mixer):
     def __init__(
         self, *, d: int, l: int, n: int, K: int, V: int, gain: int, core: bool, C: int | None = None
     ) -> None:
-        """Declare the linear maps of n heads with keys of width K and values of width V, a norm
-        with `gain` entries, chunks of C tokens (None: no chunks); `core` leaves out the gate and
-        the norm of the published layer."""
+        """Declare the linear maps of rows of width d to n heads with keys of width K and values of
+        width V and, unless `core`, the gate and the norm (`gain` entries) of the published layer,
+        for sequences of length l; C: tokens of a chunk, None without chunks."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, K=K, V=V)
         self.n, self.K, self.V, self.C, self.core = n, K, V, C or 0, core

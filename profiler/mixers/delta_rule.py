@@ -32,7 +32,7 @@ KERNELS = {
     **dict.fromkeys(("U", "O"), "contraction"),
     "S": "elementwise",
 }
-"""Array -> kernel class, for DeltaNet."""
+"""Array -> kernel class ("contraction"), for DeltaNet."""
 DECAYING = {
     **KERNELS,
     **dict.fromkeys(("E", "Z"), "contraction"),
@@ -443,13 +443,13 @@ class ChunkState(PreparedState):
         return Chunk(S, {name: held for name, held in rows.items() if held})
 
     def take(self, held: dict[str, Tensor], chunk: Chunk) -> None:
-        """Write what a token adds: `held`, its rows before the convolutions, and the newest row of
-        each array of the chunk. After a chunk's last token, when `chunk.rows` is empty, write S;
-        the rows of the chunk stay until the next chunk overwrites them."""
+        """Write what a token adds: the token's rows before the convolutions (`held`) and the newest
+        row of each array in `chunk.rows`, where the first chunk has no W or KB. After the last
+        token of a chunk `chunk.rows` is empty, and S is written; the chunk's rows stay."""
         for name, row in held.items():
             self._write(self.arrays[name], row)
         for name, rows in chunk.rows.items():
-            if name == "M":
+            if name == "M":  # without a row for the chunk's first token; the k-th row has k entries
                 at = len(rows) * (len(rows) - 1) // 2
                 self.arrays[name].narrow(-2, at, len(rows)).copy_(rows[-1].unsqueeze(-1))
             else:
@@ -670,7 +670,7 @@ class InChunks(DeltaRule):
 
     def latest(self, x_t: Tensor, row: Rows, state: State, held: dict[str, Tensor]) -> Tensor:
         """The read o (b, g, r, V) of one token: the token's rows are added to the chunk that
-        `state` holds, and `held`, its rows before the convolutions, to `state`."""
+        `state` holds, and the token's rows before the convolutions (`held`) to `state`."""
         assert isinstance(state, ChunkState)
         chunk = state.chunk
         o = self.following_in(chunk, row, self.decay(x_t, state.prepared))

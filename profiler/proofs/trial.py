@@ -372,9 +372,9 @@ class Trial:
             yield "writes", said
 
     def result_apart(self, y: Any, mode: Mode = torch.no_grad) -> str:
-        """Words on the first entry of a result y that differs from the equations, and on the
-        equation whose values the module never computes; "" if none differs. `mode` is the context
-        in which the call ran."""
+        """Words on a result y of another type or shape than `gradient`, or on its first entry that
+        differs from the equations, with the equation whose values the module never computes in a
+        further call in `mode`, the context of the call that gave y; "" if none differs."""
         if not isinstance(y, Tensor):
             return f"forward returns {type(y).__name__}, expected a tensor"
         if y.shape != self.gradient.shape:

@@ -127,11 +127,11 @@ def module_of(request: Request, sizes: Mapping[str, int], *, train: bool) -> Bui
 def _inputs(
     request: Request, built: Built, turn: int = 0, *, first: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """Make the tensors of the module's inputs, from number `first` on, counted from 0: floating
-    types have random values that follow from the request's seed and `turn`, the number of the set
-    of inputs; other types are as built."""
-    # random streams: 1 for the first input, from 2 on for a state, from 100 on for further inputs,
-    # from 200 on for gradients of outputs
+    """Make the tensors of the module's inputs, from number `first` on, counted from 0. Floating
+    types get random values in the request's dtype, from its seed and `turn`, the number of one of
+    the sets that calls take in turns; tensors of other types are those of `built` in every set."""
+    # numbers of random streams in a turn: 1 for the first input, from 100 on for further inputs;
+    # elsewhere from 2 on for a state's arrays, from 200 on for gradients of outputs
     return tuple(
         random_values(tuple(like.shape), request, (99 + k if k else 1) + turn * STREAMS)
         if like.is_floating_point()

@@ -42,10 +42,10 @@ class PrintedTime:
 
 
 def printed_times(place: str) -> list[PrintedTime]:
-    """Read the training times of a paper's table, converted from changes in percent to ratios.
+    """Read the training times of a paper's table as ratios to another model's: +12 % as 1.12.
 
     Args:
-        place: the table, with which the `place` of its claims begins: `Table 7.4`.
+        place: the table, with which, before a comma, the `place` of its claims begins: `Table 7.4`.
 
     Raises:
         StudyError: no training time of the table is transcribed.

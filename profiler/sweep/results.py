@@ -70,8 +70,8 @@ class Results:
             self._catch_up(handle)
 
     def _catch_up(self, handle: int) -> None:
-        """Take the records that were appended to the open file since the last read; a line that is
-        no record becomes a problem. Raises StoreError: the file became shorter."""
+        """Take the records appended to the open file, which the caller locks, since the last read;
+        other lines, invalid or cut off, join `problems`. StoreError: the file became shorter."""
         size = os.fstat(handle).st_size
         if size < self._read:
             raise StoreError(

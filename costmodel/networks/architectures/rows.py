@@ -277,9 +277,9 @@ def _last(of: str) -> Kinds:
 
 
 def _kimi(c: Configuration, k: int, number: int) -> str:
-    """The kind of layer k, from 0: latent attention (FULL) in layers that `full_attn_layers` of
-    `linear_attn_config` lists (from 1), KDA (LINEAR) in those that `kda_layers` lists; without both
-    latent attention at k = 4, 8, ... ModelError unless the layer is in exactly one list."""
+    """The kind of layer k, from 0: latent attention (FULL) if `full_attn_layers` in
+    `linear_attn_config` has k + 1, KDA (LINEAR) if `kda_layers` has; without lists FULL at k = 4,
+    8, ... ModelError: one list is missing, k + 1 is in both or neither, a number is no layer's."""
     given = c.nested("linear_attn_config")
     lists: dict[str, Any] = {name: given.get(name) for name in ("full_attn_layers", "kda_layers")}
     if all(listed is None for listed in lists.values()):

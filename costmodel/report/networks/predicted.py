@@ -116,15 +116,15 @@ class Report:
         even = "experts: each is chosen equally often, and a batch reads all that its rows choose"
         return [even] if some else []
 
-    def _row(self, block: str, name: str, parts: Sequence[Part], every: float) -> tuple[Cell, ...]:
-        """The cells of one row, for `parts` together: times in microseconds, their share of the
-        seconds of `every` part, energy in millijoules ("" if not predicted), and the limit that
-        binds."""
+    def _row(self, block: str, name: str, parts: Sequence[Part], whole: float) -> tuple[Cell, ...]:
+        """The cells of one row, for `parts` together: the runs of a single part, the time with its
+        interval in microseconds, its percentage of `whole`, the seconds of all parts, energy in
+        millijoules ("" if not predicted), and the limit that binds."""
         seconds, low, high, joules = (total(parts, figure) for figure in FIGURES[:4])
         times = (round(1e6 * one) for one in (seconds, low, high))
         energy = "" if isnan(joules) else round(1e3 * joules)
         runs = parts[0].runs if len(parts) == 1 else ""
-        return (block, name, runs, *times, round(100 * seconds / every), energy, binds(parts))
+        return (block, name, runs, *times, round(100 * seconds / whole), energy, binds(parts))
 
     def _data(self) -> dict[str, Any]:
         """The object of JSON: the model, the board, the tokens of context and the batch, and for
@@ -175,9 +175,9 @@ def _each(parts: Sequence[Part]) -> Iterator[tuple[str, str, Sequence[Part]]]:
     yield "", "all", parts
 
 
-def _says(parts: Sequence[Part], every: float) -> Iterator[str]:
+def _says(parts: Sequence[Part], whole: float) -> Iterator[str]:
     """Yield the sentences below a table: what was predicted, and which parts were counted by a
-    lower bound of their time instead, with their share of the seconds `every` and the reasons."""
+    lower bound of their time instead, with their share of `whole` (all seconds) and the reasons."""
     yield (
         "matrix products, attention, delta rules, scans and short convolutions are predicted, one "
         "call after the other; "
@@ -189,7 +189,7 @@ def _says(parts: Sequence[Part], every: float) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for part in floors:
         reasons.setdefault(part.floor, []).append(part.name)
-    share = 100 * total(floors, "seconds") / every
+    share = 100 * total(floors, "seconds") / whole
     yield (
         f"not predicted but counted by a launch and the longest limit, without an interval: "
         f"{share:.2g} % of the time"

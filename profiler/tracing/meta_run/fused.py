@@ -227,9 +227,9 @@ class FusedMode(TorchFunctionMode):
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """A context in which fused calls replace torch's functions, the attention inside torch's
-        multi-head attention too: modes do not see calls of torch by their names in
-        torch.nn.functional."""
+        """A context in which fused calls replace torch's functions. Attention is replaced under its
+        name in torch.nn.functional too: a mode is off inside a function that it runs, and so does
+        not see the attention that torch's multi-head attention calls."""
         plain = F.scaled_dot_product_attention
         F.scaled_dot_product_attention = partial(self.called, plain)
         try:

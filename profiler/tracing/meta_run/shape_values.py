@@ -69,9 +69,9 @@ def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
 
 def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
     """Give `result`, the result of `func(*args, **kwargs)` on the meta device, a value (its
-    numbers) by computing it on the CPU, and return whether it got one: False if an argument has no
-    value, the result is large (`MOST_REAL`, `MOST_WHOLE`), random or uninitialised (`UNKNOWN`), or
-    its computation fails."""
+    numbers) by computing it on the CPU (an operation in place changes the value), and return
+    whether it got one: False if an argument has no value, the result is no single tensor, large
+    (`MOST_REAL`, `MOST_WHOLE`), random or uninitialised (`UNKNOWN`), or if computing it fails."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
     if not isinstance(result, Tensor) or not result.is_meta:
