@@ -110,7 +110,7 @@ class Crossover:
         Raises:
             TableError: a candidate named twice.
             SizeError: a letter that is no size of the candidates, the solved size is given or is
-                h (d/n), or a size whose value stands in braces behind a mixer's name.
+                h (d/n), or a size whose value stands in braces after a mixer's name.
         """
         for k, name in enumerate(self.names):
             if name in self.names[:k]:

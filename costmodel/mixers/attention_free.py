@@ -13,7 +13,7 @@ parameter u, of 2w - 1 columns. Row i reads those of rows 1..l, so that at w = l
 l(2l - 1) entries of u. The paper has no w beyond l; there, w adds columns that no row reads: the
 module holds them, so parameters count them, and weights read do not. `windowed` adds up all rows
 once, and to each row the sum of exp(w_ik) - 1 times what lies in its window, as the paper does for
-AFT-conv. In AFT-simple w is 0 (section 3.2). As the paper prints it, there is no projection behind,
+AFT-conv. In AFT-simple w is 0 (section 3.2). As the paper prints it, there is no output projection,
 and no bias.
 """
 

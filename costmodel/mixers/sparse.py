@@ -118,8 +118,8 @@ def windowed() -> Mixer:
 
 @cache
 def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
-    """For each of l rows, the numbers (from 1) of c rows, drawn with a fixed seed. For a row behind
-    the first s they lie behind the first s and outside its window (w//2 rows on each side); where
+    """For each of l rows, the numbers (from 1) of c rows, drawn with a fixed seed. For a row after
+    the first s they lie after the first s and outside its window (w//2 rows on each side); where
     fewer than c rows do, the rest are drawn from all. What the first s rows draw is not read."""
     chance, table = Random(0), []
     for i in range(1, l + 1):

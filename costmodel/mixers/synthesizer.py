@@ -8,7 +8,7 @@ the paper's language model. Softmaxes of parameters alone are done once a forwar
 Read from the paper, and from the authors' code (Mesh TensorFlow, class Synthesizer):
 - no layer has a bias: the paper prints biases of F, its table of parameters counts none;
 - of n heads each has functions of its own, for its own h channels. The first layer of F is then one
-  (d, d) matrix, and the layers behind it count dl or d (k1 + k2), as the table has it, for any n.
+  (d, d) matrix, and the layers after it count dl or d (k1 + k2), as the table has it, for any n.
   The code has one (h, l) matrix for all heads in the dense one. R, R1 and R2 are a head's own;
 - values have a projection W_V (the paper's G), and W_out follows the heads;
 - the rank of R1 R2^T, the paper's k, is r. The two factors of a token have B and ceil(l/B)

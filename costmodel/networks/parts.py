@@ -126,7 +126,7 @@ def one_hot(scaled: bool = False) -> Mixer:
 def patches() -> Mixer:
     """Make the part that makes rows of an image's patches, as a mixer: of the patches of r numbers,
     x (l, r), whose first row stands for the class token and is not read, a linear map with a bias,
-    behind the token's row: y (l, d).
+    after the token's row: y (l, d).
 
     Dosovitskiy et al. 2020, arXiv 2010.11929, eq. (1); the map of a patch is a convolution whose
     stride is its width.

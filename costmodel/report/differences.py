@@ -41,7 +41,7 @@ Pair = tuple[str, str]
 """The names of two equations that are compared; "" if only the other mixer has the equation."""
 
 LAST = ("once", "total")
-"""The columns behind those of the classes of operations, such as mul."""
+"""The columns after those of the classes of operations, such as mul."""
 
 OUTSIDE = ("parameter", "buffer")
 """The roles of arrays that the alignment leaves out of what an equation reads."""
@@ -230,7 +230,7 @@ class Differences:
 
     def _at(self, side: Explanation) -> Mapping[str, int]:
         """The sizes that get numbers on one side (a mixer): all of them; with `symbolic` only b,
-        the given sizes, and those in braces behind the mixer's name."""
+        the given sizes, and those in braces after the mixer's name."""
         if not self.symbolic:
             return side.sizes
         own = {"b": 1, **self.given, **side.mixer.given}

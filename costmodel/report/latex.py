@@ -583,7 +583,7 @@ class _Layout:
         return self.writer.text(cell, self.table.marks, rounded=column.rounded)
 
     def below(self, own: Sequence[str]) -> str:
-        """The paragraphs below the table: footnotes, notes, and formulas behind their letters."""
+        """The paragraphs below the table: footnotes, notes, and formulas after their letters."""
         text, marks = self.writer.text, self.table.marks
         lines = [*own, *(f"{_mark(k)}\\,{text(sentence(note))}" for note, k in marks.items())]
         lines += [text(sentence(line)) for line in self.table.said]
@@ -607,7 +607,7 @@ class _Layout:
 
 
 ALLOWED = r",\allowbreak "
-"""A comma behind which LaTeX may break a formula."""
+"""A comma after which LaTeX may break a formula."""
 
 
 def _with_short_floors(table: Table, names: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:

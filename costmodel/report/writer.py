@@ -97,7 +97,7 @@ class Writer:
 
     def text(self, cell: Text, marks: Marks = None, *, rounded: bool = False) -> str:
         """The text of a cell, or of a line (a tuple of cells), in the format. `marks`: footnote ->
-        its number, printed behind a missing or marked cell; with `rounded`, all fractions are
+        its number, printed after a missing or marked cell; with `rounded`, all fractions are
         rounded. A cell of any other kind is mathematics, such as a formula."""
         if isinstance(cell, str):  # most cells; isinstance of Fraction is slow
             return self.words(cell)
@@ -145,7 +145,7 @@ class Writer:
 
 class Typeset(Writer):
     """A writer of notation in LaTeX, between dollar signs; names are printed by their titles, and
-    the sizes in their braces behind the titles: `Mamba-2, $n = 128$, $P = 64$`."""
+    the sizes in their braces after the titles: `Mamba-2, $n = 128$, $P = 64$`."""
 
     def text(self, cell: Text, marks: Marks = None, *, rounded: bool = False) -> str:
         """The text of a cell; where the user renames sizes, a size with its number is typeset

@@ -66,7 +66,7 @@ LARGEST = 2**40
 
 _WHOLE = re.compile(r"([+-]?0*([0-9]+))([kKmM]?)")
 FACTORS: Mapping[str, int] = {"": 1, "k": 1024, "m": 1024**2}
-"""The letter behind a typed number, in lower case -> its factor."""
+"""The letter after a typed number, in lower case -> its factor."""
 
 
 def whole(letter: str, text: str) -> int | None:
@@ -100,7 +100,7 @@ def whole_number(text: str) -> int | None:
 
 
 def in_order(letters: Iterable[str]) -> tuple[str, ...]:
-    """Letters in the order of `LETTERS`, further letters behind them in the order of the alphabet.
+    """Letters in the order of `LETTERS`, further letters after them in the order of the alphabet.
 
     >>> in_order({"P", "d", "l"})
     ('l', 'd', 'P')

@@ -81,7 +81,7 @@ class CausalHeads(Mixer):
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """A dict: array -> kernel class."""
+        """A dict: array -> kernel class, such as "contraction"."""
         projected = ["Q", "V"] + (["K"] if cls.KEYS == "K" else [])
         layered = {"V_added": "contraction", "V_gate": "contraction", "V_gated": "elementwise"}
         around = dict.fromkeys([*projected, "y"], "contraction")

@@ -387,8 +387,8 @@ class Mamba2(Selective):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """What the recurrence reads of rows x (..., d): (X, K, Q, Delta, U) with values X (..., n,
         P), keys K and queries Q (..., G, N), the steps Delta (..., n) and U = Delta X (..., n, P).
-        For one token `state` holds the rows before it (None for sequences), and `new` receives its
-        rows before the convolutions."""
+        For one token `state` holds the earlier rows (None for sequences), and `new` receives the
+        token's rows before the convolutions."""
         X, K, Q = (self.rows(x, name, state, new) for name in "XKQ")
         X = X.view(*X.shape[:-1], self.n, self.P)
         K, Q = (rows.view(*rows.shape[:-1], self.G, self.N) for rows in (K, Q))
@@ -853,7 +853,7 @@ class Mamba3(Selective):
         (`rows`, (..., G, N)) plus the bias (n, N) of each head, whose first 2R channels are rotated
         by the angles with these cosines and sines (..., n, R). With r inputs and outputs, an axis r
         stands before the channels."""
-        group = -2 - len(self.many)  # of a new axis behind the groups, for the heads of one
+        group = -2 - len(self.many)  # of a new axis after the groups, for the heads of one
         heads = (self.G, self.n // self.G)
         all_ = (rows.unsqueeze(group) + bias.view(*heads, *bias.shape[1:])).flatten(
             group - 1, group

@@ -37,7 +37,7 @@ PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
 STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fromkeys(
     ("Q_c", "K_c", "Q_n", "K_n", "V_n", "O", "N"), "elementwise"
 )
-"""Array that an option brings -> kernel class."""
+"""Array that an option brings -> kernel class ("elementwise")."""
 
 BIASES = {
     "bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",), "qkv-bias": ("Q", "K", "V"),

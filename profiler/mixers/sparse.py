@@ -121,7 +121,7 @@ class Summaries(State):
         return self.position // self.B * self.kept + self.position % self.B
 
     def _write(self, array: Tensor, row: Tensor) -> None:
-        """Write a row (b, n, h) behind the held rows; if it completes a block, the block's last
+        """Write a row (b, n, h) after the held rows; if it completes a block, the block's last
         `kept` rows are moved to its front, and the next block overwrites the others."""
         at = self.position // self.B * self.kept
         array.select(-2, at + self.position % self.B).copy_(row)
@@ -204,7 +204,7 @@ class Windowed(Heads):
         self.w, self.s = w, s
 
     def near(self, q: Tensor, k: Tensor) -> Tensor:
-        """The scores (b, n, s', t) of the rows behind the global ones, s' of t, before the division
+        """The scores (b, n, s', t) of the rows after the global ones, s' of t, before the division
         by sqrt(h): pairs outside of the window are masked, except with global rows."""
         length, side = int(k.shape[2]), self.w // 2
         apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
@@ -241,7 +241,7 @@ class Longformer(Windowed):
 
 @implementation("bigbird", "explicit", rewrites=EXPLICIT.rewrites, kernels=KERNELS)
 class BigBird(Windowed):
-    """BigBird: each row behind the global ones also attends to c random rows, which the table P
+    """BigBird: each row after the global ones also attends to c random rows, which the table P
     (l, c) names."""
 
     P: Tensor

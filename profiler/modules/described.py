@@ -41,7 +41,7 @@ class Described:
     form: str
     rewrites: tuple[str, ...]
     kernels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Array -> kernel class; empty if the description names no kernel classes."""
+    """Array -> kernel class ("contraction"); empty if the description names no kernel classes."""
 
 
 OF_AUTOGRAD = ("quotient-gradient", "cases-gradient", "fft-gradient")

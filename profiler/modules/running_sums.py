@@ -32,7 +32,7 @@ class Sums(ABC):
     """An algorithm for the reads and weights."""
 
     computes: ClassVar[Mapping[str, str]]
-    """Array -> kernel class, with the arrays of `WEIGHTS`."""
+    """Array -> kernel class ("contraction"), with the arrays of `WEIGHTS`."""
 
     @abstractmethod
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
@@ -251,8 +251,8 @@ class ChunkState(PreparedState):
         return super().held(name)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's rows (b, ..., width) in place: of the arrays in `chunked` behind the
-        rows of the current chunk, of other arrays behind the earlier rows; ValueError if the state
+        """Write one token's rows (b, ..., width) in place: of the arrays in `chunked` after the
+        rows of the current chunk, of other arrays after the earlier rows; ValueError if the state
         is full."""
         self.require_room()
         for name, row in rows.items():

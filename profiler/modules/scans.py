@@ -15,7 +15,7 @@ from torch import Tensor
 
 def scan(kept: Tensor, added: Tensor, dim: int = 1) -> Tensor:
     """S with S_1 = added_1 and S_i = kept_i S_(i-1) + added_i for rows i along the axis `dim`.
-    `kept` has as many axes as `added`, of the same extent, or of 1 behind `dim`; its first row
+    `kept` has as many axes as `added`, of the same extent, or of 1 after `dim`; its first row
     changes no result."""
     found: Tensor = _Scan.apply(kept, added, dim)  # type: ignore[no-untyped-call] # torch has none
     return found
@@ -55,7 +55,7 @@ class _Scan(torch.autograd.Function):
         (kept, *rows), (gradient,), dim = ctx.saved_tensors, gradients, ctx.dim
         later = (dim, 1, kept.shape[dim] - 1)
         first = kept.narrow(dim, 0, 1)
-        # kept_(i+1) in row i; behind the last row any number, as a scan's first decay has no effect
+        # kept_(i+1) in row i; after the last row any number, as a scan's first decay has no effect
         after = torch.cat((kept.narrow(*later), torch.ones_like(first)), dim)
         back = _rounds(after.flip(dim), gradient.flip(dim), dim).flip(dim)
         if not rows:

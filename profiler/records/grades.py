@@ -77,20 +77,20 @@ def grade_of(reading: Reading) -> str:
 
 
 def mark_of(reading: Reading) -> str:
-    """The words in brackets behind an estimate; "" for a quiet time."""
+    """The words in brackets after an estimate; "" for a quiet time."""
     if grade_of(reading) == QUIET:
         return ""
     return mark(reading.labels)
 
 
 def mark_of_all(readings: Iterable[Reading]) -> str:
-    """The words in brackets behind a value from several readings: those of the first reading that
+    """The words in brackets after a value from several readings: those of the first reading that
     is not quiet; "" if all are quiet."""
     return next(filter(None, map(mark_of, readings)), "")
 
 
 def mark(labels: Iterable[str]) -> str:
-    """The words in brackets behind an estimated time whose measurement has these labels: the
+    """The words in brackets after an estimated time whose measurement has these labels: the
     disturbances other than preemption, else `1 sample` if nothing disturbed it, else `busy`; then
     `one thread` and `1 sample` if these labels are not said yet.
 

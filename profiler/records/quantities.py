@@ -53,7 +53,7 @@ class MeasuredQuantity(Struct, frozen=True):
 
     @property
     def cost_key(self) -> str:
-        """The key of this quantity among a call's costs in JSON: its name with the unit behind.
+        """The key of this quantity among a call's costs in JSON: its name followed by its unit.
 
         >>> QUANTITIES["energy"].cost_key, QUANTITIES["kernels"].cost_key
         ('energy_J', 'kernels')

@@ -93,7 +93,7 @@ APART = 256
 
 def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The columns (each the bytes alive at one moment, at every point) without each column that is
-    the mean of two others, equally far before and behind it, as of moments in equal layers.
+    the mean of two others, equally far before and after it, as of moments in equal layers.
     Formulas are linear in these bytes, so at every size one of the two is at least as high."""
 
     def halfway(k: int) -> bool:

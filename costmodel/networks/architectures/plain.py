@@ -247,7 +247,7 @@ class Plain:
         pooler: the class without a head has a linear map and tanh of the first row; `pooled`: the
             classes with a head have these weights too, and no score reads their row.
         angles: the class has the table of its rotary embedding among its parameters.
-        classifies: the class ForSequenceClassification scores the first row for each class, behind
+        classifies: the class ForSequenceClassification scores the first row for each class, after
             what stands before the head.
         detects: the class ForPreTraining says of each token whether it was replaced.
         dropout: fields with probabilities of dropout, separated by spaces.
@@ -337,7 +337,7 @@ class Plain:
         made = {kind: self._mixer(c, kind) for kind in dict.fromkeys((*kinds, *both))}
         routed = self.experts.layers(c, number) if self.experts else [False] * number
         # `routed`: whether each layer has experts; `after`: True -> experts, False -> FFN, the part
-        # behind the mixer; `sizes`: letter -> value of the network's own sizes
+        # after the mixer; `sizes`: letter -> value of the network's own sizes
         remarks, sizes, after = [self.remark], dict[str, int](), dict[bool, Use]()
         if any("mla" in made[kind].label for kind in kinds):
             remarks.append(ABSORBED)

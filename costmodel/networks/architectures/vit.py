@@ -1,6 +1,6 @@
 """Which network does a configuration of ViT describe?
 
-An image is cut into patches; a linear map makes each a row, behind the row of a class token. The
+An image is cut into patches; a linear map makes each a row, after the row of a class token. The
 number of rows follows from the sizes of image and patches.
 """
 

@@ -187,7 +187,7 @@ class Budgets:
 
     def _cell(self, row: Row, name: str) -> Text:
         """The cell of a row in the column `name`. `largest`: the size, "unbounded", "none" if not
-        even the smallest size fits, or the reason if the row has no answer (the columns behind it
+        even the smallest size fits, or the reason if the row has no answer (the columns after it
         are then empty). The name of a limit: its quantity's value, as in `Budget.values`."""
         found = row.found
         if name == "mixer":

@@ -266,7 +266,7 @@ def _periodic(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
     """The ranges, where a short range of step 1 next to residue classes (ranges of a larger step)
     is merged into them: if it has fewer sizes than there are classes, and each of its sizes has the
     property of its class (the size 4 joins 6, 8, 10, ...). First ranges before classes are tried,
-    then ranges behind."""
+    then ranges after."""
     result = [*found]
     for way in (-1, 1):
         waiting, result = result[::way], []
