@@ -180,8 +180,8 @@ def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
     all limits, with what stops it and the values of the limited quantities there.
 
     Args:
-        case: with formulas, not numbers, as answers, and with the given sizes; the others have
-            their defaults.
+        case: the sizes that are given; its answers are formulas in sizes, of which those not
+            given have their defaults.
 
     Raises:
         Unanswered, Unsupported: a quantity has no formula, or the ranges of the size in which the

@@ -67,14 +67,14 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
     they are equal nowhere, the values at which the figure is nearest from below and from above.
 
     Args:
-        case: with formulas, not numbers, as answers, and with the given sizes; the others have
-            their defaults.
+        case: the sizes that are given; its answers are formulas in sizes, of which those not
+            given have their defaults.
         other: the case to be matched, with all sizes.
 
     Raises:
         Unanswered, Unsupported: one of the cases has no such figure; the figure of `case` does not
             depend on the size, or cannot be solved for it; or every value of the size needs a
-            position beyond a table of positions.
+            position beyond the rows of a learned table of positions.
         SizeError: no value of the size fits the others, or the size is given.
     """
     target = other.figure(figure)
@@ -86,8 +86,8 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
     except Unanswered as reason:
         raise Unanswered(f"{case.mixer.name}: {reason}") from None
     cost = quantity_named(figure, Case(case.about, dtypes=case.dtypes), case.mixer.name)
-    parts = [*cost.terms, *([cost.below] if cost.below is not None else [])]
-    if not any({*line.equal} & part.letters for part in parts):
+    terms = [*cost.terms, *([cost.below] if cost.below is not None else [])]  # below: a divisor
+    if not any({*line.equal} & term.letters for term in terms):
         value = cost.at(line.sizes(line.values[0]))
         raise Unanswered(
             f"{figure.name} of {case.mixer.name} is {value:,} at every {letter}, and that of "
@@ -109,7 +109,7 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
 @dataclass(frozen=True)
 class _Curve:
     """The figure `cost` along an open size, at the sizes of `line` at which `outside` is 0: where
-    it is more, a position is beyond a table of positions."""
+    it is more, a position is beyond a table of positions (weights, a row per position)."""
 
     line: Along
     cost: Quantity

@@ -54,8 +54,8 @@ def running_product(f: Form, name: str, K: Array, V: Array, kept: Array | None =
 
 
 def running_sum(f: Form, name: str, K: Array, kept: Array | None = None) -> Array:
-    """Define and return an array `name` (n, l, m): the running sum of the rows of K, with the decay
-    `kept` (n, l) of the sum at each row if given."""
+    """Define and return an array `name` (n, l, m): row r is the sum of rows 1..r of K (n, l, m).
+    With `kept` (n, l), the sum of the rows before r is first multiplied by kept[j, r]."""
     n, l, m = K.shape
     j, later, p = f.index("j", 1, n), f.index("r", 2, l), f.index("p", 1, m)
     Z = f.array(name, n, l, m)

@@ -220,7 +220,7 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
         through = {
             name
             for name, wires in run.reads.items()
-            if any(not changing.isdisjoint(_wires_behind(wire)) for wire in wires)
+            if any(not changing.isdisjoint(_joined_wires(wire)) for wire in wires)
         }
         through = set() if use.fixed == "all" else through  # as under torch.no_grad
         if through or network.trains(use) or adapters(use):
@@ -415,7 +415,7 @@ class _PathRules(Generic[W]):
         none: the path without steps.
         step: a run and a phase -> the path of this step alone.
         longest: those of several paths that may be longest.
-        in_layer: the paths to the end of a run (with all runs), joined where they may be.
+        in_layer: all runs, a run and the paths to its end -> these, some joined (`Beside`).
     """
 
     none: W
@@ -444,13 +444,13 @@ def _forward(runs: Sequence[PartRun], stage: str, rules: _PathRules[W]) -> list[
     wanted = PASS.get(stage, "training")
     phase = "inference" if wanted == "inference" else "training"
     active = [run for run in runs if wanted in run.use.when]
-    # a wire of first rows, as a pooler's input, has others behind it: those whose rows it joins
+    # a wire of first rows, as a pooler's input, stands for the wires whose rows it joins
     read = {
-        w for run in active for ws in run.reads.values() for one in ws for w in _wires_behind(one)
+        w for run in active for ws in run.reads.values() for one in ws for w in _joined_wires(one)
     }
     at: dict[Wire, list[W]] = {}  # array -> the paths to it
     for run in runs:
-        wires = [one for ws in run.reads.values() for wire in ws for one in _wires_behind(wire)]
+        wires = [one for ws in run.reads.values() for wire in ws for one in _joined_wires(wire)]
         before = [path for wire in wires for path in at.get(wire, [rules.none])]
         here = wanted in run.use.when
         own = rules.step(run, phase) if here else rules.none
@@ -460,29 +460,29 @@ def _forward(runs: Sequence[PartRun], stage: str, rules: _PathRules[W]) -> list[
     return rules.longest(ends) or [rules.none]
 
 
-def _wires_behind(wire: Wire) -> tuple[Wire, ...]:
+def _joined_wires(wire: Wire) -> tuple[Wire, ...]:
     """The wires whose first rows a wire joins; the wire itself if it joins none."""
     return wire.first or (wire,)
 
 
 def _backward(runs: Sequence[PartRun], recompute: str, rules: _PathRules[W]) -> list[W]:
-    """The paths through the gradients of these runs, from the last part back to parts behind which
-    no gradient is needed. A run whose output gets several gradients passes one addition more: the
-    gradients that come first are added meanwhile. A recomputed run passes its forward pass too.
-    `rules` says how a path is represented, and which of several paths are followed further."""
-    given = given_arrays(runs[0].network)
+    """The paths through the backward passes of these runs, in order of time: from the last run to a
+    run no input of which needs a gradient. A run whose readers pass no gradient on is on no path.
+    Several gradients of an output add a step `SUM`, their last addition (the others are done by
+    then), a recomputed run a step `AGAIN`, its forward pass, before it. `rules`: see `_forward`."""
+    given = given_arrays(runs[0].network)  # part -> its arrays without gradients
     through: dict[Wire, list[int]] = {}  # array -> the numbers of the runs that give its gradients
     read = set[Wire]()
     for wire, reading in readers(runs).items():
         giving = [k for k, name in reading if name not in given[runs[k].use]]
-        for one in _wires_behind(wire):
+        for one in _joined_wires(wire):
             through.setdefault(one, []).extend(giving)
             read |= {one} if reading else set()
-    after: dict[int, list[W]] = {}  # number of a run -> the paths to the end of its gradients
+    after: dict[int, list[W]] = {}  # number of a run -> the paths to the end of its backward pass
     written = {run.writes for run in runs if has_gradient(run.network, run.use)}
     ends: list[W] = []
     for k in reversed(range(len(runs))):
-        run, later = runs[k], [k for k in through.get(runs[k].writes, []) if k in after]
+        run, later = runs[k], [n for n in through.get(runs[k].writes, []) if n in after]
         if run.writes not in written or (run.writes in read and not later):
             continue  # no gradient is needed, or none arrives
         before = [path for reader in later for path in after[reader]] or [rules.none]
@@ -496,7 +496,7 @@ def _backward(runs: Sequence[PartRun], recompute: str, rules: _PathRules[W]) -> 
             w
             for name, wires in run.reads.items()
             for one in wires
-            for w in _wires_behind(one)
+            for w in _joined_wires(one)
             if name not in given[run.use]
         }
         if handed.isdisjoint(written):

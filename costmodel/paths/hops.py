@@ -490,11 +490,11 @@ def _from_first(
 def _rows_on_the_way(
     chunks: Chunks, furthest: Sequence[Poly], row: Poly, known: Constraints
 ) -> tuple[list[Poly], dict[Poly, Poly]]:
-    """The rows on the way from row 1 (`row`) with the longest hops, as (rows that are passed once,
-    {row whose place recurs in later chunks: the distance in rows to its next occurrence}): ([1],
-    {C: C}) for row 1 and then the end of every chunk, {} if the way ends first. `furthest`,
-    `known`: as for `_from_first`. Raises Unsupported: a row inside a chunk is joined with no
-    further row, a row's place is not derived, or no place recurs within `MANY` rows."""
+    """The rows on the way from row 1 (`row`) that goes from each row to the furthest row joined, as
+    (rows passed once, {row whose place recurs in later chunks: rows to its next occurrence}): ([1],
+    {C: C}) for row 1 and then the end of every chunk, {} if the way ends first. `furthest`: that
+    row for rows inside a chunk, and for its end. Raises Unsupported: a row inside a chunk is joined
+    with no further row, a row's place is not derived, or no place recurs within `MANY` rows."""
     places: dict[Poly, Poly] = {}
     while len(places) < MANY:
         digits = chunks.digits(row, known)

@@ -512,9 +512,9 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
 
 @cache
 def has_other_quotients(mixer: Mixer) -> bool:
-    """Whether some extent or bound, such as d/2 or d*v/n, has a denominator and is no quotient of a
-    size and its divisor in `divisors` (which has one divisor of a size: of d/g and d/n, n). Answers
-    at given sizes then also ask `fit`, as `divisors` does not say where such an extent is whole."""
+    """Whether some extent or bound has a denominator and is not a size over the one divisor that
+    `divisors` names for the size: d/2, d*v/n, or d/g where `divisors` has d -> n. If so, sizes that
+    these divisors divide may still give a fraction, and only `fit` shows whether they do."""
     plain = {Poly.atom(size) / Poly.atom(by) for size, by in divisors(mixer).items()}
     return any(
         extent not in plain

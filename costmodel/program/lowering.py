@@ -245,16 +245,16 @@ def _head_beside(equation: Equation, ref: Ref) -> Index | None:
 
 
 def _with_scaled_sides(equation: Equation, *, each: bool) -> Iterator[Equation]:
-    """Yield, for scores that are a scaled product of two entries or a scaled sum of such products,
-    the equations of copies of both arrays times the root of the scale, then that of the scores,
-    Z[i, j] = sum of Q'[i, c] K'[j, c]; any other equation unchanged. `each`: each query has its own
-    copy of the keys, K'[i, j, c]."""
-    around: Callable[[Node], Node]
+    """Yield, for scores Z[i, j], products Q[i, c] K[j, c] or their sum over c, divided by the root
+    of a size `by`, equations of copies Q' and K' divided by the fourth root of `by`, then Z[i, j] =
+    sum of Q'[i, c] K'[j, c]; any other equation unchanged. `each`: each query has its own copy of
+    the keys, K'[i, j, c], as in torch token by token (`SCALES`)."""
+    summed: Callable[[Node], Node]
     match equation.value:
         case Composite("scaled", Reduce(kind, Mul(Ref() as left, Ref() as right), over), by=by):
-            around = lambda product: Reduce(kind, product, over)  # noqa: E731  # beside the pattern
+            summed = lambda product: Reduce(kind, product, over)  # noqa: E731  # one per case
         case Composite("scaled", Mul(Ref() as left, Ref() as right), by=by):
-            around = lambda product: product  # noqa: E731
+            summed = lambda product: product  # noqa: E731
         case _:
             yield equation
             return
@@ -272,10 +272,10 @@ def _with_scaled_sides(equation: Equation, *, each: bool) -> Iterator[Equation]:
         extents = tuple(equation.array.shape[axis] for axis in axes)
         queries = tuple(equation.positions[axis] for axis in axes)
         copy = derived(equation.array, "scaled", step, shape=(*extents, *of.shape))
-        value = Mul(Ref(of, at), Constant(by, Fraction(-1, 2)))
+        value = Mul(Ref(of, at), Constant(by, Fraction(-1, 2)))  # by**(-1/4)
         yield Equation(copy, (*queries, *at), value, tuple(indices), equation.whole, equation.place)
         copies.append(Ref(copy, (*queries, *read)))
-    yield replace(equation, value=around(Mul(*copies)))
+    yield replace(equation, value=summed(Mul(*copies)))
 
 
 def _of_the_query(
@@ -326,7 +326,7 @@ _SCALES: Mapping[str, Callable[[Composite], Node]] = {
 
 
 def _with_scale(scale: Callable[[Composite], Node], node: Node) -> Node:
-    """A node, with scaled scores expanded."""
+    """A node, with scores over the root of a size (`scaled`) expanded by `scale`."""
     match node:
         case Composite("scaled"):
             return scale(node)

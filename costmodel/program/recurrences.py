@@ -392,8 +392,8 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
 
 @cache
 def ascending(system: System) -> System:
-    """The system with every loop running upward, for questions about depth: row r of a downward
-    loop, such as that of a gradient, becomes row last + 1 - r."""
+    """The system with every loop running upward, as the rules for depth need: row r of an array of
+    a downward loop, such as that of a gradient, becomes row last + 1 - r, last the array's last."""
     turned = {
         array: (axis, block.last_rows[array])
         for block in blocks(system)

@@ -1,9 +1,9 @@
 """Validation of a form: every entry read exists, no entry is defined twice, every array is needed.
 
 Entries that are read or defined are regions: constraints on the axes of an array (`#0`, `#1`),
-derived from indices and bounds. A region of faulty entries that is not proven to be empty is
-refused if it contains an entry at one of a few small sizes, which the message shows. Entries at a
-stride, such as every second row, are no region: they are checked one by one.
+derived from indices and bounds. Where a region of faulty entries is not proven to be empty, the
+form is refused if the region has an entry at one of a few small sizes, which the message shows.
+Entries at a stride, such as every second row, are no region: they are checked one by one.
 """
 
 from __future__ import annotations
@@ -510,8 +510,8 @@ def _check_by_enumeration(system: System, array: Array, sizes: Mapping[str, int]
 
 def _faults(system: System, array: Array, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield the faults of an array at some sizes, in words, by enumeration: an entry is defined
-    outside the array or twice, an entry of the output is not defined, or an entry is read that lies
-    outside the array or that no equation defines."""
+    outside the array or twice, an entry of the output is not defined, or an entry is read (by a
+    gather: at any position that it may select) outside the array or that no equation defines."""
     shape = tuple(extent.at(sizes) for extent in array.shape)
     every = set(product(*(range(1, extent + 1) for extent in shape)))
     written: set[Entry] = set()

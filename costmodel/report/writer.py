@@ -1,4 +1,4 @@
-"""The base of the writers: a document is printed part by part, and a sentence cell by cell.
+"""The base of the writers: a document is printed part by part, a `Line` (a sentence) cell by cell.
 
 `Writer` prints plain text. A format is a subclass in a file of its own, which replaces the methods
 whose text looks different in that format.
@@ -41,7 +41,7 @@ Marks = Mapping[str, int] | None
 
 
 class Writer:
-    """A writer of documents; with `factored`, common factors of sums are printed outside."""
+    """A writer of documents; `factored`: d*l + d is printed with its common factor, d*(l + 1)."""
 
     missing = "-"
     """The text of a missing value."""
@@ -66,7 +66,7 @@ class Writer:
         yield from ()
 
     def block(self, part: Part, notes: Sequence[Line]) -> str:
-        """The text of one part of a document; `notes` are printed below a table."""
+        """The text of one part of a document; `notes`, the footnotes of a table, stand below it."""
         if isinstance(part, Heading):
             return self.heading(part)
         if isinstance(part, Paragraph):

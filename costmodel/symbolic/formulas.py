@@ -223,8 +223,9 @@ def _whole(number: polynomial.Number) -> polynomial.Number:
 def _binary_value(
     op: str, left: polynomial.Number, right: polynomial.Number, text: str
 ) -> polynomial.Number:
-    """`left op right`, exactly; FormulaError for a division by zero, a fraction as exponent, or a
-    power of more than `MOST_BITS` bits."""
+    """`left op right`, exactly; a whole quotient or power as int, a sum may be Fraction(1). Raises
+    FormulaError (division by zero, fraction as exponent, bits of left * exponent > `MOST_BITS`) and
+    TooMuch (`spend`: a limit on steps)."""
     spend(1 + (_bits(left) + _bits(right)) // 64)
     if op == "+":
         return left + right

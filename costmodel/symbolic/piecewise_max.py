@@ -207,9 +207,9 @@ def _pruned(constraints: Constraints, several: Depth) -> Depth:
     with one of the witnesses."""
     kept: list[_Placed] = []
     for level in map(partial(_Placed, constraints), several):
-        reaching = next((rival for rival in kept if level.reached(rival)), None)
+        reaching = next((rival for rival in kept if level.reached_by(rival)), None)
         if reaching is None:
-            kept = [k for k in kept if not k.reached(level)]
+            kept = [k for k in kept if not k.reached_by(level)]
             kept.append(level)
         elif reaching.level.witness and reaching.level[:2] == level.level[:2]:
             reaching.level = reaching.level._replace(witness=_joined(reaching.level, level.level))
@@ -236,13 +236,13 @@ class _Placed:
         self.least = _from_least_sizes(level.where)
         self.number_and_logarithms = _number_and_logarithms(level.depth)
 
-    def reached(self, rival: _Placed) -> bool:
+    def reached_by(self, rival: _Placed) -> bool:
         """Whether the level (a depth under conditions) `rival` is proven to exist wherever this
         level exists, and to be at least as deep."""
         if not rival.names <= self.known_names:
-            return False
-        # a shortcut: proofs cancel a number against a number alone, and each logarithm against one
-        # or two of the rival's, so that 5 is not proven to be at most ceil_log2(l) + 3
+            return False  # nothing bounds a variable of the rival's conditions
+        # a shortcut: no proof succeeds if this depth has the larger number or more logarithms, as
+        # 5 beside ceil_log2(l) + 3: numbers and logarithms cancel their own kind alone
         own, theirs = self.number_and_logarithms, rival.number_and_logarithms
         if own and theirs and any(map(gt, own, theirs)):
             return False
@@ -282,7 +282,7 @@ def _number_and_logarithms(depth: Poly) -> tuple[Number, Number] | None:
 
 def reached(level: Level, rival: Level) -> bool:
     """Whether `rival` is proven to exist wherever `level` exists, and to be at least as deep."""
-    return _Placed(frozenset(), level).reached(_Placed(frozenset(), rival))
+    return _Placed(frozenset(), level).reached_by(_Placed(frozenset(), rival))
 
 
 @lru_cache(maxsize=20_000)

@@ -326,8 +326,8 @@ def handed_to_python(call: Call) -> Operations:
 
 
 def conversion(call: Call) -> Operations:
-    """The operations of a copy: a conversion per entry if the floating type changes, a comparison
-    with 0 per floating or complex entry if the result is boolean, else nothing."""
+    """The operations of a copy: a conversion per entry between floating or complex types, if they
+    differ; a comparison with 0 per entry from such a type to bool; nothing for any other copy."""
     import torch
 
     source = call.arguments["src"] if "src" in call.arguments else call.arguments["self"]

@@ -74,18 +74,18 @@ def flop_counter_mode(
     """The figures of torch.utils.flop_counter.FlopCounterMode for one run of `fn(*args)`;
     Unavailable if the call fails under it.
 
-    Operations for which FlopCounterMode has no formula, except views, are in `uncounted`, or in
-    `moved` if they compute nothing by this project's rules. `beside`: a context around the run, as
-    of a `DispatchRecorder`, which sees each operation before FlopCounterMode decomposes it.
+    Operations without a formula in FlopCounterMode, except views, are in `moved` if a rule of this
+    project says that they compute nothing, else in `uncounted`. `beside`: a context around the run,
+    as of a `DispatchRecorder`, which sees each operation before FlopCounterMode decomposes it.
     """
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
     recorder = ComputingRecorder()
     try:
-        # the innermost mode sees calls first
+        # the innermost mode sees calls first: `recorder` sees what FlopCounterMode makes of them
         with recorder, FlopCounterMode(display=False) as counter, beside or nullcontext():
             fn(*args)
-    except Exception as error:  # an operator that runs functions raises what it likes
+    except Exception as error:  # of any kind, as from a function in torch.cond
         return Unavailable(f"FlopCounterMode could not count the call: {_in_words(error)}")
     figures = counter.get_flop_counts().get("Global", {})
     known = {str(packet).replace(".", "::") for packet in flop_registry}

@@ -640,10 +640,10 @@ LAYER_7 = MEMORY | OF_LAYER
 
 
 class TimeMixing(Memory):
-    """The layer: six mixtures of each row with the row before, by mu_r to mu_g (d,), are mapped to
-    r, k and v by W (d, n*h), and to w, a and g (and, if `later`, a share v) by maps of low rank, A
-    (d, rank) and B (rank, n*h), with biases b (n*h,) except g; k_k, k_a, gain and bias are (n*h,),
-    r_k (n, h), W_out (n*h, d). If `later`, values are mixed with those of the first layer."""
+    """The layer: six mixtures of each row with the row before, by mu_r, mu_w, mu_k, mu_v, mu_a and
+    mu_g (d,), are mapped to r, k and v by W (d, n*h), and to w, a, g and, if `later`, the share (v)
+    of the first layer's values by maps of low rank, A (d, rank) and B (rank, n*h), with biases b
+    (n*h,) except g. k_k, k_a, the norm's gain and bias are (n*h,), r_k (n, h), W_out (n*h, d)."""
 
     k_k: nn.Parameter
     k_a: nn.Parameter
@@ -655,7 +655,7 @@ class TimeMixing(Memory):
         self, *, d: int, l: int, n: int, A: int, G: int, M: int = 1, h: int | None = None
     ) -> None:
         """Declare the layer's weights: n heads of width h (default d/n); the maps of low rank have
-        the ranks A (w and a), G (the gate g) and, in a later layer, M (the share v)."""
+        the ranks A (w and a), G (the gate g) and, in a later layer, M (the share)."""
         super().__init__(d=d, l=l, n=n, h=h)
         ranks = {"w": A, "a": A, "g": G} | ({"v": M} if self.later else {})
         require_sizes(A=A, G=G, M=M)

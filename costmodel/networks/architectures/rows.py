@@ -242,13 +242,13 @@ def _lightning(c: Configuration) -> Use:
 
 
 def _kda(c: Configuration) -> Use:
-    """Make the part KDA (Kimi delta attention), with n heads of width h and k taps from the
-    configuration's object `linear_attn_config`, or else from its fields."""
+    """Make the part KDA (Kimi delta attention): n heads of width h, convolutions of k taps, each
+    from the object `linear_attn_config` or, if missing there, from a field of the configuration."""
     given = c.nested("linear_attn_config")
     names = ("num_heads", "head_dim", "short_conv_kernel_size")
-    usual = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+    fields = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
     n, h, k = (given.size_or_none(name) or c.size(field)
-               for name, field in zip(names, usual, strict=True))  # fmt: skip
+               for name, field in zip(names, fields, strict=True))  # fmt: skip
     return mixer("kda", (), n=n, h=h, k=k)
 
 

@@ -135,9 +135,8 @@ def _number(one: Executed) -> Poly | None:
 
 
 def _pinned(part: IterationDomain) -> dict[str, Poly]:
-    """Index -> the value in sizes, such as t or t + 1, to which two opposite constraints (i - t >=
-    0 and t - i >= 0, as row t has for one new token) on the points of `part` fix the index; other
-    indices are left out."""
+    """Index -> the value in sizes, such as t or t + 1, that two constraints of `part` fix; other
+    indices are left out. For the row of one new token, i - t >= 0 and t - i >= 0 give i -> t."""
     found: dict[str, Poly] = {}
     equal = by_text(c for c in part.constraints if -c in part.constraints)
     for index in part.equation.indices:

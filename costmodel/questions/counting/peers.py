@@ -196,8 +196,8 @@ of executed operations share one here."""
 
 def peer_counts(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     """Array as the mixer's author wrote it -> the operations that a peer (the counter of another
-    tool) counts for its equation in a phase, gradients included, if every contraction is one dense
-    kernel on a CPU.
+    tool) counts for the equation in a phase (`training`: the forward pass; `training-step`: that
+    and the gradients), if every contraction is one dense kernel on a CPU.
 
     The peer counts multiplications, and as many additions if it counts a multiply-add as two
     operations. Its counts of other classes are unknown, not 0: tables show a dash.
@@ -221,13 +221,13 @@ def peer_counts(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     found: dict[str, Counts] = {}
     for counted in passes:
         for name, part in counted.items():
-            # None: the peer does not count this class of kernels
+            # None, the peer does not count this class of kernels, gives its contraction 0
             per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
             # of a multiply-add that counts 2, one is a mul and one an add (`_by_class`)
-            share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
-            once = part.once_multiplications * share
+            each = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
+            once = part.once_multiplications * each
             apart = Counts({} if once.is_zero else _by_class(once, peer), peer=peer)
-            own = Counts(_by_class(part.multiplications * share, peer), apart, peer)
+            own = Counts(_by_class(part.multiplications * each, peer), apart, peer)
             found[name] = added(found[name], own) if name in found else own
     return found
 

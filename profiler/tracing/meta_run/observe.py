@@ -240,33 +240,33 @@ def eager() -> AbstractContextManager[None]:
 @contextmanager
 def refusing_autocast() -> Iterator[None]:
     """A context that refuses torch.autocast: on the meta device autocast converts nothing, so
-    operations would be counted in another dtype than on other devices. A disabled autocast, and
-    asking whether it is enabled, work as elsewhere; torch itself refuses both on the meta
-    device."""
+    operations would be counted in another dtype than on other devices. With device type "meta", for
+    which torch raises, a disabled autocast does nothing, and torch.is_autocast_enabled answers
+    False."""
     home: Any = torch
     kind: Any = torch.autocast
-    plain, made, asked = kind.__enter__, kind.__init__, torch.is_autocast_enabled
+    enter, init, is_enabled = kind.__enter__, kind.__init__, torch.is_autocast_enabled
 
-    def named(region: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        made(region, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+    def init_as_cpu(region: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        init(region, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
 
     def enabled(*device_type: str) -> bool:
-        return device_type != ("meta",) and asked(*device_type)
+        return device_type != ("meta",) and is_enabled(*device_type)
 
-    def entered(region: Any) -> Any:
+    def enter_disabled(region: Any) -> Any:
         """Refuse an enabled autocast region, which converts nothing here."""
         if region._enabled:
             raise Untraceable(
                 "torch.autocast converts nothing on the meta device: leave out autocast, and build "
                 "the module and its inputs in the wanted dtype"
             )
-        return plain(region)
+        return enter(region)
 
-    kind.__enter__, kind.__init__, home.is_autocast_enabled = entered, named, enabled
+    kind.__enter__, kind.__init__, home.is_autocast_enabled = enter_disabled, init_as_cpu, enabled
     try:
         yield
     finally:
-        kind.__enter__, kind.__init__, home.is_autocast_enabled = plain, made, asked
+        kind.__enter__, kind.__init__, home.is_autocast_enabled = enter, init, is_enabled
 
 
 class Versioned(PackedTensor):

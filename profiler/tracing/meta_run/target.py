@@ -579,19 +579,19 @@ def operation_of_error(error: Exception) -> str:
 
 
 def data_dependent(error: Exception) -> str:
-    """The names of the operations whose result depends on the values of tensors, if an error was
-    raised because a meta tensor has no values; "" if the error has another cause."""
+    """If an error was raised because a meta tensor has no values: the operation that needs values,
+    then others that torch's message names ("aten::nonzero, torch.nonzero"); else ""."""
     text = text_of(error)
-    for sign, name in COPIES.items():
-        if sign in text:
+    for message, name in COPIES.items():
+        if message in text:
             return name
     func = getattr(error, OPERATION, None)
     if func is None or VALUES.isdisjoint(func.tags):
         return ""
     if not (isinstance(error, NotImplementedError) or "meta tensor" in text):
         return ""
-    inner = re.findall(r"(?:torch|Tensor)\.\w+(?=\(\))|aten::\w+", text)
-    return ", ".join(dict.fromkeys([operation_of_error(error), *inner]))
+    named = re.findall(r"(?:torch|Tensor)\.\w+(?=\(\))|aten::\w+", text)
+    return ", ".join(dict.fromkeys([operation_of_error(error), *named]))
 
 
 HOMES = (
