@@ -89,8 +89,8 @@ def contention(measurement: Measurement) -> str:
 
 
 def disturbance(measurement: Measurement) -> str:
-    """Why the samples of the latency mean nothing, as a sentence: the device was disturbed, or
-    there is one sample; "" if neither holds."""
+    """Why the latency of a record that has one is not comparable, as a sentence: the device was
+    disturbed while it was timed, or there is one sample; "" if neither holds."""
     labels = measurement.readings["latency"].labels
     if by := disturbed_by(labels):
         return f"not comparable: the device was disturbed while it was timed ({by})"
@@ -100,9 +100,9 @@ def disturbance(measurement: Measurement) -> str:
 
 
 def variation(measurement: Measurement) -> str:
-    """Why the latency is not comparable, as a sentence with a cause: its median is not known to
-    `KNOWN`, or its samples spread by more than `SPREAD`. The cause is the host's launches where the
-    replays of the call's CUDA graph are steady, else other programs. "" if neither holds."""
+    """Why the latency of a record that has one is not comparable, with a cause: its median is not
+    known to `KNOWN`, or its samples spread by more than `SPREAD`, from the host's launches where
+    the replays of the call's CUDA graph are steady, else from other programs. "" if neither."""
     latency = measurement.readings["latency"]
     details = details_of_time(latency)
     spread = _is_spread(latency)
@@ -152,8 +152,8 @@ def _is_known(latency: Reading) -> bool:
 
 
 def idleness(measurement: Measurement) -> str:
-    """Why rates are meaningless, as a sentence: launches keep the device idle most of the time; ""
-    if the device is kept busy, or if the time of launches was not estimated."""
+    """Why rates of a record with a latency are meaningless, as a sentence: launches keep the device
+    idle most of the time; "" if the device is kept busy, or the launches' time is not estimated."""
     latency = measurement.readings["latency"]
     launches = measurement.readings.get("launch_estimate")
     gain = latency.details.get("graph_gain", inf)  # older records lack the gain of a CUDA graph

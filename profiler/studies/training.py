@@ -223,8 +223,8 @@ COLUMNS = (
 
 
 def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Table:
-    """Make the table of all networks compared with the baseline (`base`: its record), a row each;
-    `printed` names the paper's table."""
+    """Make the table of all networks compared with the baseline, a row each. `base` is the
+    baseline's record, with a latency; `printed` names the paper's table."""
     rows = tuple(_row(each) for each in compared)
     taken = len(base.readings["latency"].samples)
     notes = (
