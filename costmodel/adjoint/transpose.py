@@ -306,7 +306,7 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
         what: the equation or gradient whose indices these are, for messages.
 
     Raises:
-        Unsupported: `known` restricts the sizes, and there is no index; or a bound has a stride.
+        Unsupported: `known` restricts the sizes, and there is no index; or as `ranges`.
     """
     indices, _ = ranges(known, left)
     guards = [c for c in known if not c.variables and not implied(frozenset(), c)]

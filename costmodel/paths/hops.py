@@ -65,7 +65,7 @@ class Hops:
             return None
         least = [back - c for c in kept if c.coefficient(BACK) == Poly.of(1)]
         most = [c + back for c in kept if c.coefficient(BACK) == Poly.of(-1)]
-        if len(least) > 1 or len(least) + len(most) < len(kept):  # or a bound with a stride
+        if len(least) > 1 or len(least) + len(most) < len(kept):  # or a bound on 2*BACK
             return None
         return (least[0] if least else Poly.of(1)), (call("Min", *most) if most else None)
 

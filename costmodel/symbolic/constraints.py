@@ -498,19 +498,19 @@ def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
     i <= l, without i, remains j <= l.
 
     Raises:
-        Unsupported: between a lower and an upper bound with a stride (on a multiple of a variable)
-            there may be no integer.
+        Unsupported: between a lower and an upper bound on a multiple of a variable, 2*i, there may
+            be no integer.
     """
     present = variables_of(constraints)
-    return _projected_or_irredundant(constraints, tuple(v for v in hidden if v in present))
+    return _projected(constraints, tuple(v for v in hidden if v in present))
 
 
 @lru_cache(maxsize=100_000)
-def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """The constraints with the variables `hidden` eliminated, exactly over the integers. If a bound
-    with a stride (a multiple of a variable) prevents this, the elimination is tried without
-    redundant constraints, then with values substituted for the hidden variables that sizes
-    determine; Unsupported if that fails too."""
+def _projected(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
+    """The constraints with the variables `hidden` eliminated, exactly over the integers. If bounds
+    on a multiple of a variable (2*i <= j) prevent this, the elimination is tried without redundant
+    constraints, then with the hidden variables that sizes determine replaced by their values;
+    Unsupported if both fail too."""
     try:
         return _eliminated(constraints, hidden)
     except Unsupported:

@@ -175,7 +175,7 @@ def _faster_end(
     logarithms together change at most by `logs`, and the linear part by `pace` or more. `parts`:
     terms in the index -> the atom that stands for them. None if the linear part does not dominate,
     the depth has other parts, or which bound is the end depends on the sizes. Unsupported if a
-    bound has a stride."""
+    bound is on a multiple of the index."""
     pace: Number = 0
     logs: Number = 0
     rest = shape
@@ -344,8 +344,8 @@ def _sum_is_affine(poly: Poly, variable: str) -> bool:
 def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[Candidate, ...]:
     """The candidates (upper bounds, whose smallest is the result) for the maximum of Min(terms)
     over the variable: the value where a growing and a falling term cross, and each term at the end
-    towards which it grows. Raises Unsupported: a bound has a stride or is missing, or terms that
-    cross have other slopes than 1 and -1."""
+    towards which it grows. Raises Unsupported: a bound is missing or on a multiple of the variable,
+    or terms that cross have other slopes than 1 and -1."""
     lower, upper = _ends_of_range(variable, constraints)
     moves = {term: _slope_and_sign(term, variable) for term in terms}
     slopes = {term: slope for term, (slope, _) in moves.items()}

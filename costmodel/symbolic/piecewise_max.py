@@ -458,9 +458,9 @@ def _independent_first(level: Level, waiting: Sequence[str], constraints: Constr
 def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
     """The maximum of a level (a depth under conditions) over the variables `waiting`: each is put
     at the upper end of its range if the depth grows with the variable, at the lower end if the
-    depth falls. Raises Unsupported: the depth grows and falls, a bound has a stride, which bound is
-    the end depends on the sizes, or it is not proven that all variables can be at these ends at
-    once."""
+    depth falls. Raises Unsupported: the depth grows and falls, a bound is on a multiple of a
+    variable, which bound is the end depends on the sizes, or it is not proven that all variables
+    can be at these ends at once."""
     full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
     # what the level needs in order to exist at some values of the variables, and what is known
     exists, known = projected(full, waiting), projected(plain, waiting)

@@ -83,8 +83,8 @@ SHORT = 64
 
 
 def _with_strides(variables: tuple[str, ...], constraints: Constraints, weight: Poly) -> Exact:
-    """The sum where each variable has a bound with a stride: with rounded constraints, else value
-    by value of a variable between two numbers. Unsupported if there is neither."""
+    """The sum where each variable has a bound on a multiple, 2*i <= j: with rounded constraints,
+    else value by value of a variable between two numbers. Unsupported if there is neither."""
     if (rounded := frozenset(map(_rounded, constraints))) != constraints:
         return total(variables, rounded, weight)
     variable, values = _values(constraints, variables)
@@ -147,7 +147,7 @@ def _competing_bounds(
 
 
 def _next_variable(constraints: Constraints, plain: Sequence[str], *, every: bool) -> str:
-    """The variable to sum over next, of those without a stride in their bounds (`plain`, innermost
+    """The variable to sum over next, of those without a bound on a multiple (`plain`, innermost
     first): the innermost. Unless `every` variable is plain, the innermost with exactly one lower
     and one upper bound is preferred, so that the cases stay few."""
     if not every:
