@@ -1,7 +1,8 @@
 """The command line `costmodel COMMAND ...`: parse, call, render.
 
-Every command is a thin function that parses its options, calls the packages and prints a document.
-`main` alone turns errors into sentences and exit codes.
+A command parses its options, calls the packages and prints a document. `formats("rows")` names the
+formats (rich, latex, csv) of a document with rows; `formatted` makes an option of these. `main`
+alone turns errors into sentences and exit codes.
 """
 
 from __future__ import annotations
@@ -518,11 +519,11 @@ def list_(
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """Which mixers there are: idea, source, forms, modules, whose code they were held against."""
+    """Which mixers there are: idea, source, forms, modules, and whose code the modules equal."""
     from costmodel.report import listing
 
     def modules(name: str) -> Mapping[str, str]:
-        """A dict: implementation of a mixer -> where its module is defined."""
+        """Implementation of a mixer -> where it is defined; imports torch only when called."""
         from profiler.modules.registry import implementations
 
         return {name: one.place for name, one in implementations(name).items()}

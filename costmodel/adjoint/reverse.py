@@ -120,8 +120,8 @@ def adjoint(
 
 
 def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
-    """The system in a copy of its mixer with the gradient of the output, `y.grad`, as an additional
-    context. `trained`: the roles of arrays that get a gradient."""
+    """The system in a copy of its mixer that has a further array of the role `context`, which is
+    given: the output's gradient, `y.grad`. `trained`: the roles of arrays that get a gradient."""
     mixer: Mixer = copy.copy(system.mixer)
     output = mixer.role("output")
     given = derived(output, GRADIENT, role="context", owner=mixer, cite="", latex=bar(output))

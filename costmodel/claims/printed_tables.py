@@ -213,9 +213,9 @@ def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
 
 
 def _named(name: str, asked: Asked) -> str | None:
-    """The mixer that a row names: by `--mixers`; by a name, an alias or a title with options, `Mega
-    (chunk)`; by the words of a name or title in another order or with other endings; by IN_PAPERS;
-    or by a name as the command line takes it (`_loaded`). None if the row names none."""
+    """The mixer that a row names, or None: by `--mixers`; with sizes, `Mamba-2{n=8}`; by a name, an
+    alias or a title, with options, `Mega (chunk)`; by the words of a name or title (and "layer") in
+    any order or with other endings; by IN_PAPERS; or as commands do (`_loaded`), `gqa+bias`."""
     if name in asked.mixers:
         return asked.mixers[name]
     if "{" in name:

@@ -259,12 +259,12 @@ def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
             be a whole right side; else "".
 
     Raises:
-        TypeError: a second kind that names an array: `refs` finds the references of one kind.
+        TypeError: a second kind has a field `array`, though `refs` finds one kind of reference.
     """
 
     def declared(made: type[R]) -> type[R]:
-        """The class, made a record that compares by structure and added to `KINDS`. TypeError for a
-        second kind with a field `array`."""
+        """The same class, changed into a record that compares by structure, and added to `KINDS`.
+        TypeError for a second kind with a field `array`."""
         new: Any = compared_by_structure(record(made))
         new.free, new.alone = free, alone
         first = next((known for known in KINDS if "array" in known._fields), new)

@@ -353,7 +353,7 @@ def ordered_sizes(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes in braces behind a name ({g=8,n=32}), checked, in the order of the mixer's letters.
 
     Raises:
-        UnknownMixer: a size that the mixer lacks, or the length, position or batch of the input.
+        UnknownMixer: a size that the mixer lacks, or l, t or b, which belong to the input.
         SizeError: a value outside of 1..2**40.
     """
     takes = [x for x in (*mixer.letters, *("h" if mixer.has_head_width else "")) if x != "l"]

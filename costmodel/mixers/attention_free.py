@@ -8,13 +8,13 @@ over all rows k, or with `causal` over rows up to i, as in the paper's language 
 or U T^T of rank r (section 3.2, `factorized`). `separate` computes exp(K) and exp(w) apart, so that
 sums over rows are matrix products; exp(w) is then work on weights alone.
 
-In AFT-local w_ik is 0 unless |i - k| is less than w, the paper's s; what may differ from 0 is the
-parameter u, of 2w - 1 columns. Row i reads those of rows 1..l, so that at w = l it is l^2 of the
-l(2l - 1) entries of u. The paper has no w beyond l; there, w adds columns that no row reads: the
-module holds them, so parameters count them, and weights read do not. `windowed` adds up all rows
-once, and to each row the sum of exp(w_ik) - 1 times what lies in its window, as the paper does for
-AFT-conv. In AFT-simple w is 0 (section 3.2). As the paper prints it, there is no output projection,
-and no bias.
+In AFT-local w_ik is 0 unless |i - k| is less than a window w, the paper's s; within the window,
+w_ik is row i, column k - i + w of the parameter u, of 2w - 1 columns. Columns with k outside of
+1..l are not read: at w = l the rows read l^2 of the l(2l - 1) entries. The paper has no window
+beyond l; there, u has columns that no row reads: parameters count them, weights read do not.
+`windowed` sums all rows once, and adds for row i the sum of exp(w_ik) - 1 times the rows of its
+window, as the paper does for AFT-conv. In AFT-simple w_ik is 0 (section 3.2). As in the paper,
+there is no output projection, and no bias.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def begun(name: str, title: str, idea: str, place: str) -> Mixer:
 
 @offering(CAUSAL | FACTORIZED)
 def aft_full(chosen: Chosen) -> Mixer:
-    """The mixer AFT-full: y is sigmoid(Q) times a mean of the values, weighted by exp(K + w), where
-    w (l, l) is a weight for every pair of positions, or U T^T of rank r (`factorized`). Forms:
+    """The mixer AFT-full: y is Q = sigmoid(x W_Q) times a mean of values, weighted by exp(K + w),
+    where w (l, l) has a weight for each pair of rows, or is U T^T of rank r (`factorized`). Forms:
     `direct` (exp of each sum K + w) and `separate` (exp(K) and exp(w) apart)."""
     m = begun(
         "aft-full",

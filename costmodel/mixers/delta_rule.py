@@ -180,12 +180,12 @@ class Rule:
 
 
 class Chunks:
-    """A rule in chunks of C rows: row e of chunk q, and row u of chunk g, which is not the first.
+    """A rule in chunks of C rows: row e of chunk q = 1, 2, ..., and row u of chunk g = 2, 3, ...
 
     U (heads, chunks, C, V) and W (heads, chunks, C, K) are such that N = U - W S is what the rows
-    of a chunk add in the directions of their keys, where S (heads, l//C, K, V) is that of the end
-    of the chunk before. KK (heads, chunks, C, C) holds the products of a row's key with the earlier
-    keys of its chunk, QK those of its query with the keys so far, with the decay from key to row.
+    of a chunk add in the directions of their keys; S (heads, l//C, K, V) is the state at the end of
+    the chunk before. KK (heads, chunks, C, C) has the products of a row's key with earlier keys of
+    the chunk, QK those of the row's query with the keys so far, with the decay from key to row.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -354,14 +354,14 @@ class Chunks:
 
     def write(self, solved: Callable[[Chunks], tuple[Array, Array]], read: Read) -> None:
         """Write a chunked form: U and W by `solved`; N = U - W S; the state S at the end of each
-        chunk; what a row reads, QK N, plus in later chunks what the query reads of S. `read` is
-        called with a row and what it reads, and defines the output."""
+        complete chunk; what a row reads, QK N, plus in later chunks what the query reads of S.
+        `read` is called with a row and what it reads, and defines the output."""
         (U, W), at, p, c = solved(self), self.at, self.head.p, self.head.c
         f, g, u, C, l, key = self.f, self.g, self.u, self.C, self.l, self.key
         N = self.places("N", self.value)
         S = f.array("S", *self.head.sizes.heads, l // C, key, self.value)
         first, later = f.index("q1", 1, min_(1, l // C)), f.index("r", 2, l // C)  # chunks
-        k, w = f.index("k", 1, min_(C, l)), f.index("w", 1, C)
+        k, w = f.index("k", 1, min_(C, l)), f.index("w", 1, C)  # rows: of chunk 1; of a full chunk
         decayed_key = self.to_the_end(w)  # a function of a chunk's index
         N[*at, 1, k, c] = U[*at, 1, k, c]
         N[*at, g, u, c] = U[*at, g, u, c] - sum_(W[*at, g, u, p] * S[*at, g - 1, p, c], over=p)
@@ -373,7 +373,7 @@ class Chunks:
         QK = self.products("QK", self.Q, f.index("m", 1, self.e))
         seen, near = f.index("k2", 1, k), f.index("u2", 1, u)
         read(k, sum_(QK[*at, 1, k, seen] * N[*at, 1, seen, c], over=seen))
-        query = self.since(self.Q)
+        query = self.since(self.Q)  # with decays per channel, Q holds the product
         if self.by_head:
             QE = self.places("QE", key)
             QE[*at, g, u, p] = query

@@ -154,9 +154,9 @@ def graph_of(network: Assembly, counted: Counting) -> Graph:
 
 
 def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
-    """Yield the additions of gradients that different parts give for one array, or runs for shared
-    weights, as pairs (a part "sum of gradients: ...", its operations); one pair with the reason
-    (`Missing`) if they are not derived."""
+    """Yield (part "sum of gradients: NAME", operations of all its runs together) for arrays that
+    several parts give gradients, and weights that several parts or runs share: 2 L l d add in 2 L
+    runs for the residual stream; or one pair with the reason (`Missing`) if not derived."""
     try:
         found = list(_joins_by_name(graph))
     except (Unanswered, Unsupported) as reason:
@@ -165,7 +165,7 @@ def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
     for name, times, number, once in found:
         if number.is_zero:
             continue
-        # any mixer does: of a part that comes with its operations no equation is asked
+        # a part needs a mixer, here without parameters; what is yielded with it are its operations
         use = Use(f"sum of gradients: {name}", parts.residual(), times, Poly(), when=FORWARD)
         added = Counts({"add": number})
         each, apart = (Counts({}), added) if once else (added, Counts({}))

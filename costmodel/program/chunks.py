@@ -146,8 +146,8 @@ class _RowAxis:
         return extents.pop()
 
     def _in_turn(self, index: Index, equation: Equation) -> bool:
-        """Whether an index numbers the rows of the loop of an equation: some reference to the
-        loop's arrays is not at this index."""
+        """Whether an index numbers rows that a loop (S[i] = S[i-1] + x[i]) computes in turn: its
+        `equation` reads an array of the loop at another row. False outside of loops."""
         loop = next((equations for equations in loops(self.system) if equation in equations), ())
         arrays = {one.array for one in loop}
         return any(

@@ -55,7 +55,7 @@ def fingerprint(root: Path = Path(__file__).parents[1], folders: Sequence[str] =
 
 
 class Store:
-    """The answers that one file holds for the sources of this process."""
+    """The answers in one file that were derived by the sources that this process runs."""
 
     def __init__(self, file: Path) -> None:
         """A store of answers in a sqlite `file`; those of the present source code are read at
@@ -69,7 +69,7 @@ class Store:
 
     def _read(self) -> dict[str, bytes]:
         """A dict: key -> answer (pickled), as the file holds them for the present source code; {}
-        for a file that is missing, locked or broken. A broken file is deleted."""
+        for a file that is missing, locked, broken or without the table. A broken one is deleted."""
         if not self.file.exists():
             return {}
         try:
@@ -78,7 +78,7 @@ class Store:
                     "SELECT key, answer FROM answers WHERE sources = ?", (self.sources,)
                 )
                 return dict(found.fetchall())
-        except sqlite3.OperationalError:  # the file stays locked, or cannot be read
+        except sqlite3.OperationalError:  # locked, unreadable or no table; a DatabaseError too
             return {}
         except sqlite3.DatabaseError:  # the file is broken, or no sqlite file
             self._remove()

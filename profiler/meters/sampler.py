@@ -492,7 +492,7 @@ class LatencyLimits:
     min_seconds: float = 0.5
     max_seconds: float = 15.0
     busy_seconds: float = 1.0  # after this, sampling on a busy device may stop
-    settled: float = 0.01  # largest distance of the interval's ends, relative to the median
+    settled: float = 0.01  # most that an end of the interval differs from the median, as a share
     warmup_calls: int = 50
     warmup_seconds: float = 5.0
     warmup_steady: float = 0.05  # three calls in a row differ by at most this share
@@ -504,9 +504,9 @@ class LatencyLimits:
     cold: bool = True  # whether calls are also timed from cold caches
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a number that no measurement can have (`refuse_impossible`), such as
-        no blocks, regions or calls of warm-up, or sampling for 0 s; and for fewer `max_blocks` than
-        `min_blocks`."""
+        """Raise ValueError for a number that no measurement can have (`refuse_impossible`): below 1
+        block, region or call of warm-up, `max_seconds` not above 0 or infinite, any other field
+        below 0; and for fewer `max_blocks` than `min_blocks`."""
         least = dict.fromkeys(("min_blocks", "max_blocks", "regions", "warmup_calls"), 1)
         refuse_impossible(self, least, ("max_seconds",))
         if self.min_blocks > self.max_blocks:

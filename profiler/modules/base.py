@@ -141,8 +141,8 @@ class State:
         self.position += 1
 
     def _require_row(self, name: str, row: Tensor) -> None:
-        """Raise a ValueError unless a row has the shape of its array without axis -2; with all axes
-        for an array in `carried`."""
+        """Raise a ValueError unless a row has the shape of the array `name` without axis -2, or, if
+        the array is in `carried`, the array's whole shape. An array of one axis takes no row."""
         array = self.arrays[name]
         if name in self.carried:
             if row.shape == array.shape:

@@ -232,8 +232,8 @@ class _Calls:
         return at, by_op, [*self.gaps(names)][-1]
 
     def near(self, names: Names) -> list[Names]:
-        """The combinations of rewrites that differ in what they count, one choice of each of
-        `GROUPS` together, first those with the most choices in common with `names`."""
+        """The combinations of one choice of each of `GROUPS` that differ in what they count, with
+        the rewrites of `names` that are in no group; first those closest to `names`."""
         own = [{*names} & {*chain(*group)} for group in GROUPS]
         own[0] |= {name for name in names if rows_of_block(name)}
         own[ONLINE_GROUP] |= {name for name in names if rows_of_block(name, ONLINE)}
@@ -249,11 +249,11 @@ class _Calls:
             except (ConventionError, Unsupported, Unanswered) as reason:
                 return str(reason)
 
-        def apart(block: Names) -> tuple[float, float]:
-            """How far a block is from what is dispatched: in exponentials, one for each pair of a
-            softmax, or in multiplications of matrix products, whichever is nearer; then in all
-            operations."""
-            found = self.apart(with_choices({0: block}))
+        def apart(pairs: Names) -> tuple[float, float]:
+            """How far the equations with this choice of masked pairs are from the module: in
+            exponentials, one a pair of a softmax, or, if less, in all their multiplications from
+            those of the module's matrix products; then in all operations."""
+            found = self.apart(with_choices({0: pairs}))
             if inf in found.values():
                 return inf, inf
             products = sum(
@@ -262,7 +262,7 @@ class _Calls:
                     - sum(n.get("mul", 0) for op, n in by_op.items() if op not in MATRICES)
                 )
                 for gap, (_, by_op, _) in zip(
-                    self.gaps(with_choices({0: block})), self._found, strict=True
+                    self.gaps(with_choices({0: pairs})), self._found, strict=True
                 )
             )
             return min(found.get("exp", 0), products), sum(found.values())
@@ -288,7 +288,7 @@ class _Calls:
         def changed(chosen: Sequence[Names]) -> int:
             return sum({*one} != mine for one, mine in zip(chosen, own, strict=True))
 
-        # rewrites of no group stay; blocks of keys (`online`) fit `masked`, and go with it alone
+        # sizes of blocks of keys (`online`) were chosen for `masked`, and are tried with it alone
         others = {*names}.difference(*own)
         tried = (
             one

@@ -364,8 +364,8 @@ def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
 
 
 def _counter_notes(found: HardwareLevel | None) -> list[Note]:
-    """Notes on hardware counters (`found`) below a table: a note per label, and a note per reason
-    with the parts that were not read for this reason; [] without counters."""
+    """The notes below a table on the operations that the hardware executed: one for each label, and
+    one for each reason why parts of these counts are missing; [] if no counts were read (None)."""
     if found is None:
         return []
     lacking: dict[str, list[str]] = {}

@@ -172,14 +172,14 @@ def time_again(
     dtype or size at all."""
 
     def timed(work: PreparedCall) -> Measurement:
-        """Time the call, and make a `Measurement`: the latency in seconds, or why it is missing."""
+        """Make the record of the latency alone: in seconds, or why it is missing."""
         note("measuring latency")
         call, reset = work.timed()
         found = latency(
             call,
             device=request.device,
             reset=reset,
-            reset_is_trivial=work.trivial,
+            reset_is_trivial=work.trivial,  # so short that calls may share a timed region
             limits=limits,
         )
         return _record(request, {"latency": work.noted(found)}, {"seed": request.seed})

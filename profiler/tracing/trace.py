@@ -340,9 +340,9 @@ class FormulaSearch:
     """The search for the formulas of one module.
 
     With `thorough`, powers are also sought along a second line per letter, on which the other
-    letters are larger, and all products of powers are tried. Sizes that are `divided` (written by
-    quotients) grow as products of letters, so the letters start small; `room` is the number of
-    steps above the start that must lie in the case.
+    letters are larger, and all products of powers are tried. If `divided`, sizes are written by
+    quotients, l = C*q: they grow as products of letters, so the letters start small. `room` is the
+    number of steps above the start that must lie in the case.
     """
 
     def __init__(self, samples: SizeSamples, backend: str, *, divided: bool) -> None:
@@ -502,8 +502,8 @@ class FormulaSearch:
         raise TraceError(f"{first}{elsewhere}") from first
 
     def multiples_words(self) -> str:
-        """The words to append to the error of a module that runs at none of the sizes tried: the
-        largest of them, and how a multiple is named."""
+        """The words to append to the error of a module that runs at none of the points tried: the
+        last point in lexicographic order, and how --over asks for the multiples of a number."""
         samples = self.samples
         largest = listed_sizes(samples.named(max(samples.refused)))
         over = ",".join(samples.letters)

@@ -120,16 +120,15 @@ def rotary(
     """The node of a row with its channels rotated in pairs: (u, v) to (u cos - v sin, v cos + u
     sin).
 
-    Computed as the row times the cosines, plus the swapped row, with (-v, u) for (u, v), times the
-    sines. Counted for each row of m channels: 2m mul, m add. Swapping is free, and so are the
-    tables, which are buffers.
+    Computed as x cos + x' sin, where x' is the row with (-v, u) in place of each pair (u, v).
+    Counted for each row of m channels: 2m mul, m add. Swapping is free, and so are the tables,
+    which are buffers.
 
     Args:
         x: an entry of a row at channel `over`.
         over: the index of the channels 1..m, an even number of them.
         pairs: an index over 1..m/2 that the left side does not have.
-        cos: the entry of a table at channel `over`, equal for both channels of a pair; sin
-            likewise.
+        cos, sin: the entries of two tables at channel `over`, equal for both channels of a pair.
         layout: `halves` pairs channel p with p + m/2, as GPT-NeoX and Llama do; `interleaved` pairs
             2p-1 with 2p, as in the paper.
 

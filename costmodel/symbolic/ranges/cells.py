@@ -137,9 +137,9 @@ class Cells:
         return self.combined([holding, self.poly(poly)], _product)
 
     def _holds(self, guard: Poly) -> list[Cell]:
-        """The cells (range's first size, value) of whether a guard holds: 1 where it is at least 0,
-        0 where it is negative; a remainder (an unknown number) between 0 and 1 where the bounds of
-        the guard do not tell, None where the guard is not defined."""
+        """The condition guard >= 0 as cells (range's first size, value): 1 where it holds, 0 where
+        it fails; a remainder, an unknown number between 0 and 1, where the bounds of the guard do
+        not tell; None where the guard is not defined, as ceil_log2(0) is not."""
         found: list[Cell] = []
         for start, end, polys in self.joined([self.poly(guard)]):
             if polys[0] is None:
