@@ -147,7 +147,7 @@ def test_every_kind_and_every_key_has_its_description() -> None:
     keys = set().union(*map(keys_of, KINDS.values()))
     assert [key for key in sorted(keys) if f"`{key}`" not in readme] == []
     assert [kind for kind in KINDS if f"`{kind}`" not in readme] == []
-    assert set(TYPES) <= keys
+    assert keys <= set(TYPES)
 
 
 def test_lines_become_claims() -> None:

@@ -494,6 +494,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "unknown key colour: known are against, against_mixer",
     ),
     "text for an object": ({"sizes": "l = 3"}, "'sizes' must be an object, got 'l = 3'"),
+    "text for true": (
+        {"kind": "order", "bound": "false"},
+        "'bound' must be true or false, got 'false'",
+    ),
     "number for a text": (
         {"formula": 3},
         "'formula' must be a string, got 3, a number: write \"3\"",
@@ -583,3 +587,22 @@ def test_data_dir_finds_published_tables_only() -> None:
     assert (data_dir("published") / "README.md").is_file()
     with pytest.raises(DataMissing, match="no tables 'absent'"):
         data_dir("absent")
+
+
+FROM_66_ON = {
+    "id": "x", "place": "a line", "claimed": "cheaper from 66 tokens on", "kind": "threshold",
+    "mixer": "linear-attention", "against": "self-attention", "quantity": "total",
+    "relation": "<", "sizes": {"d": 1024, "n": 16}, "phase": "inference",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "said"), [(66, "agrees"), (67, "disagrees")])
+def test_a_record_says_from_which_length_on(start: int, said: str, tmp_path: Path) -> None:
+    (read,) = load(written(tmp_path, {**FROM_66_ON, "start": start}))
+    assert check(read).verdict == said
+
+
+@pytest.mark.parametrize("start", ["66", True])
+def test_a_length_of_a_record_is_a_number(start: object, tmp_path: Path) -> None:
+    with pytest.raises(PublishedError, match="'start' must be a whole number, got "):
+        load(written(tmp_path, {**FROM_66_ON, "start": start}))

@@ -40,11 +40,18 @@ KEYS = ("id", "place", "kind", "claimed")
 """The keys that every claim has."""
 
 
+_IN_RECORDS: Mapping[str, tuple[type[Any], str]] = {
+    "str": (str, "a string"), "int": (int, "a whole number"), "bool": (bool, "true or false"),
+    "tuple": (list, "a list"), "Mapping": (dict, "an object"),
+}  # fmt: skip
+"""Type of a claim's field, without its arguments -> (its type in a record, that type in words)."""
+
 TYPES: Mapping[str, tuple[type[Any], str]] = {
-    **dict.fromkeys(("sizes", "growing", "misprint"), (dict, "an object")),
-    **dict.fromkeys(("claims", "convention"), (list, "a list")),
+    key.name: _IN_RECORDS[str(key.type).partition("[")[0]]
+    for kind in KINDS.values()
+    for key in fields(kind)
 }
-"""Key -> (type of its value, the type in words), for keys whose value is not a text."""
+"""Key -> (type of its value, the type in words)."""
 
 
 def load(path: Path) -> list[Claim]:
@@ -140,8 +147,8 @@ def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"unknown key {', '.join(unknown)}: known are {choices}")
     found = {}
     for key, value in stated.items():
-        wanted, words = TYPES.get(key, (str, "a string"))
-        if not isinstance(value, wanted):
+        wanted, words = TYPES[key]
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
             written = f', a number: write "{value}"' if type(value) in (int, float) else ""
             raise ValueError(f"'{key}' must be {words}, got {value!r}{written}")
         if wanted is list and not all(isinstance(item, str) for item in value):
