@@ -79,6 +79,26 @@ def test_the_table_says_what_changes() -> None:
     assert "What changes" in result.output and "fnet: not causal" in result.output
 
 
+def test_the_changes_are_those_of_the_columns_with_their_units() -> None:
+    net = ["gpt-2", "--t", "8", "--l", "8", "--phase"]
+    words = ["--replace", "self-attention=retnet", "--layers", "1"]
+    asked = ["--columns", "t,state_bytes,traffic,mul,other"]
+    found = changed(*net, "both", *words, *asked)["changes"]
+    figures = ["state_bytes", "traffic", "mul", "other"]  # a forward pass keeps no state
+    assert [one["figure"] for one in found] == [*figures[1:], *figures]
+    plain = changed(*net, "inference")["models"][0]
+    assert [found[k]["before"] for k in (3, 5)] == [
+        plain["state_bytes"],
+        plain["counts"]["mul"],
+    ]
+    page = CliRunner().invoke(app, ["model", *net, "inference", *words, *asked]).output
+    changes = page.partition("What changes")[2]
+    assert "\nstate kept (B) " in changes and "\ncompulsory traffic (B) " in changes
+    page = CliRunner().invoke(app, ["model", *net, "inference", *words]).output
+    changes = page.partition("What changes")[2]
+    assert "\nstate kept (elements) " in changes and "\nparameters " in changes
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
