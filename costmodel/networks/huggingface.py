@@ -244,7 +244,11 @@ def read(source: Source, ignored: Collection[str] = ()) -> Choices | Description
         raise config.refused(str(reason)) from None
     config.refuse_unread()
     method = quantised(config)
-    of_weights = f"weights are counted as they are before {method} quantises them" if method else ""
+    of_weights = (
+        f"parameters and operations are those before {method} quantises weights; bytes of weights "
+        "are those of all, embeddings and head included, in one element type, without "
+        f"{method}'s scales"
+    ) * bool(method)
     remark = "; ".join(filter(None, (config.remark, found.remark, of_weights)))
     # plain integers, without the names of fields
     sizes = {x: v + 0 if isinstance(v, int) else v for x, v in found.sizes.items()}

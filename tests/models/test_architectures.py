@@ -968,7 +968,10 @@ def test_quantised_weights_are_counted_and_their_bytes_are_asked_for(
     outer = {"model_type": "mistral3", "text_config": LLAMA} if nested else LLAMA
     net = read(tmp_path, {**outer, **quantised})
     assert net.parameters() == read(tmp_path, outer).parameters()
-    assert "before fp8 quantises them" in net.described.remark
+    assert (
+        "parameters and operations are those before fp8 quantises weights; bytes of weights are "
+        "those of all, embeddings and head included, in one element type, without fp8's scales"
+    ) in net.described.remark
     words = ["memory", written(tmp_path, {**outer, **quantised}), "--t", "1"]
     result = CliRunner().invoke(app, words)
     said = f"{words[1]}: fp8 quantises some of the weights or all: --weight-dtype fp8, or another"
