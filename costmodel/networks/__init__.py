@@ -171,9 +171,14 @@ def described(
         kind = file.fields["model_type"] if file else ""
         return replace(made, model_type=kind, quantised=method)
     if typed := [choice for choice, value in changes.items() if value is not None]:
+        option = typed[0].replace("_", "-").replace("mixers", "mixer")
+        instead = "change the configuration"
+        if option == "mixer":
+            instead = (
+                "`costmodel model --hf config.json --replace OLD=NEW` replaces mixers of layers"
+            )
         raise ModelError(
-            f"{found.name} is read from its configuration and takes no choice '{typed[0]}': change "
-            "the configuration"
+            f"{found.name} is read from its configuration and takes no --{option}: {instead}"
         )
     return replace(found, quantised=method)
 

@@ -771,8 +771,22 @@ def test_a_field_that_is_ignored_is_left_out(tmp_path: Path) -> None:
             huggingface.read(Path(path), (name,))
     nested = {"model_type": "mistral3", "text_config": {**LLAMA, "rope_scaling": {"odd": 3}}}
     assert read(tmp_path, nested, ("odd", "vocab_size")).parameters().at() < 8e9
-    choices = CliRunner().invoke(app, ["model", "--hf", written(tmp_path, LLAMA), "--ffn"])
-    assert "takes no choice 'ffn': change the configuration" in str(choices.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--ffn", "takes no --ffn: change the configuration"),
+        ("--encoder-mixer she", "takes no --encoder-mixer: change the configuration"),
+        ("--mixer she", "takes no --mixer: `costmodel model --hf config.json --replace OLD=NEW` "
+                        "replaces mixers of layers"),
+    ],
+)  # fmt: skip
+def test_a_choice_of_a_configuration_that_is_read_as_blocks(
+    tmp_path: Path, words: str, said: str
+) -> None:
+    result = CliRunner().invoke(app, ["model", "--hf", written(tmp_path, LLAMA), *words.split()])
+    assert said in str(result.exception)
 
 
 def test_every_phase_of_a_read_model_has_its_costs(tmp_path: Path) -> None:
