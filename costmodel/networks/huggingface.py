@@ -129,11 +129,14 @@ def _place(source: Source) -> Path:
 
 
 def file_fields(source: Source) -> dict[str, Any]:
-    """The fields of a `config.json`; ModelError if the file is not JSON, or if they name no type of
-    model."""
+    """The fields of a `config.json`; ModelError if the file is not JSON, if they name no type of
+    model, or for a URL."""
     path = _place(source)
     if not isinstance(source, (Path, Mapping)):
         raise ModelError(f"expected the path of a config.json, or its fields, got {source!r}")
+    if path.parts[:1] in (("https:",), ("http:",)):
+        url = path.as_posix().replace(":/", "://", 1)  # a path has lost a slash
+        raise ModelError(f"{url}: a URL is not read: download the file, and give its path")
     try:
         fields = read_data(source) if isinstance(source, Path) else _as_json({**source})
     except ValueError as reason:

@@ -789,6 +789,15 @@ def test_a_choice_of_a_configuration_that_is_read_as_blocks(
     assert said in str(result.exception)
 
 
+@pytest.mark.parametrize("command", ["memory --t 8", "model --hf", "table"])
+def test_an_address_in_the_web_is_not_read(command: str) -> None:
+    url = "https://example.org/config.json"
+    result = CliRunner().invoke(app, [*command.split(), url])
+    assert str(result.exception) == (
+        f"{url}: a URL is not read: download the file, and give its path"
+    )
+
+
 def test_every_phase_of_a_read_model_has_its_costs(tmp_path: Path) -> None:
     """Attention and FFN are most of a training step, of which the forward pass is a third."""
     net = read(tmp_path, LLAMA)
