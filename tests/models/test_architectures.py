@@ -28,6 +28,7 @@ from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import counting
 from costmodel.networks.training import gradient_elements, graph_of
 from costmodel.questions.count import counted
+from costmodel.symbolic.polynomial import OFTEN, Poly
 from tests.models.drawn import FILE, TOKENS
 
 RECORDED = json.loads(FILE.read_text(encoding="utf-8"))
@@ -931,6 +932,8 @@ def test_a_table_of_positions_shorter_than_the_usual_length_bounds_the_context(
     tmp_path: Path,
 ) -> None:
     path = written(tmp_path, {"model_type": "whisper", "max_target_positions": 40})
+    length = Poly.atom("l")
+    assert [length.at({"l": 40}) for _ in range(OFTEN)][-1] == 40  # compiled, it returns the size
     assert printed("memory", path, "--fit", "80GB")["fit"]["largest_context"] == 40
 
 
