@@ -131,6 +131,9 @@ class Configuration:
     it has ("text_config"); {} where `fields` are the whole file's."""
     remark: str = ""
     """A sentence on what counts leave out, such as towers for images; "" for nothing."""
+    by_default: dict[str, int] = field(default_factory=dict)
+    """The sizes that a reader took and the file does not give, of objects in it too: name of the
+    field -> the default of the class."""
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Configuration:
         """This configuration, changed: with the defaults of its class for fields not given."""
@@ -158,7 +161,7 @@ class Configuration:
         given = self.get(name)
         if not isinstance(given, dict | None):
             raise self.refused(f"'{name}' must be an object, got {given!r}")
-        return Configuration(self.path, given or {}, defaults or {})
+        return Configuration(self.path, given or {}, defaults or {}, by_default=self.by_default)
 
     def inside(
         self, name: str, read: Mapping[str, Any], numbers: str = "", **only: Any
@@ -258,6 +261,8 @@ class Configuration:
             expected = "a positive integer" if least else "0 or a positive integer"
             bound = f" of {most:,} at most" if whole and value > most else ""
             raise self.refused(f"'{name}' must be {expected}{bound}, got {value!r}")
+        if value and self.fields.get(name) is None:
+            self.by_default[name] = value
         return FieldSize.of(name, value)
 
     def divide(self, part: str, whole: str) -> None:

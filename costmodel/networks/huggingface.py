@@ -252,7 +252,9 @@ def read(source: Source, ignored: Collection[str] = ()) -> Choices | Description
         "are those of all, embeddings and head included, in one element type, without "
         f"{method}'s scales"
     ) * bool(method)
-    remark = "; ".join(filter(None, (config.remark, found.remark, of_weights)))
+    left_out = [f"{name} = {value:,}" for name, value in config.by_default.items()]
+    of_class = f"sizes by default of the class: {', '.join(left_out)}" if left_out else ""
+    remark = "; ".join(filter(None, (config.remark, found.remark, of_weights, of_class)))
     # plain integers, without the names of fields
     sizes = {x: v + 0 if isinstance(v, int) else v for x, v in found.sizes.items()}
     return replace(found, sizes=sizes, remark=remark)

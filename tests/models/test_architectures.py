@@ -799,6 +799,19 @@ def test_an_address_in_the_web_is_not_read(command: str) -> None:
     )
 
 
+def test_sizes_that_the_file_leaves_out_are_named_with_the_defaults_of_the_class(
+    tmp_path: Path,
+) -> None:
+    said = "sizes by default of the class: "
+    without = {name: value for name, value in LLAMA.items() if name != "vocab_size"}
+    assert read(tmp_path, without).described.remark == f"{said}vocab_size = 32,000"
+    assert said not in read(tmp_path, LLAMA).described.remark
+    inner = {"model_type": "dbrx", "attn_config": {"clip_qkv": None}}
+    assert "kv_n_heads = 1, " in read(tmp_path, inner).described.remark.partition(said)[2]
+    spelled = {"model_type": "gpt2", "hidden_size": 48, "n_layer": 3, "n_head": 2, "n_ctx": 7}
+    assert read(tmp_path, spelled).described.remark == f"{said}vocab_size = 50,257"
+
+
 def test_every_phase_of_a_read_model_has_its_costs(tmp_path: Path) -> None:
     """Attention and FFN are most of a training step, of which the forward pass is a third."""
     net = read(tmp_path, LLAMA)
