@@ -82,7 +82,7 @@ class Owners:
             latest = max((self.number[id(instance)] for instance in instances), default=0)
             for instance in instances:
                 if instance.token and not self.number[id(instance)]:
-                    self.number[id(instance)] = latest or instance.token
+                    self.number[id(instance)] = max(latest, instance.token)
         self.kinds = kinds or Kinds(temporaries, frozenset(summaries), self.unread)
 
     def _in_order(self, group: Iterable[Array]) -> list[Instance]:
