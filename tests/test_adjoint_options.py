@@ -603,7 +603,7 @@ def test_names_and_quotients_of_a_backward_pass_are_explained(
         ),
         (
             ("explain", "she", "--phase", "training-step", "--optimiser", "adam"),
-            "--optimiser 'adam': expected one of none, sgd, momentum, adamw",
+            "--optimiser 'adam': did you mean 'adamw'? expected one of none, sgd, momentum, adamw",
         ),
         (
             (

@@ -41,8 +41,8 @@ def test_a_figure_stands_for_an_interval(
     [
         (("1/512", "", "printed"), "rounding 'printed' needs a value in digits, got '1/512'"),
         (("65", "", "0"), "rounding needs a positive step, got '0'"),
-        (("65", "million", ""), "expected a size"),
-        (("65 M", "", ""), "expected an operator or the end"),
+        (("65", "million", ""), "expected a number, such as 1e6"),
+        (("65 M", "", ""), "expected a number, or a formula"),
     ],
 )
 def test_a_bad_figure_is_refused(text: tuple[str, str, str], said: str) -> None:
