@@ -79,11 +79,6 @@ class Use:
     """"weights": no training step changes the part's parameters; "all": and no gradient passes the
     part, as under torch.no_grad; "" else."""
 
-    def __post_init__(self) -> None:
-        """Make the number of rows a plain integer, without the name of a configuration's field."""
-        if self.rows is not None:
-            object.__setattr__(self, "rows", int(self.rows))
-
     @property
     def name(self) -> str:
         """The label with its section, the layers where they are told apart, and whether no gradient

@@ -390,6 +390,8 @@ class Poly(Written):
         """The value at integer sizes; raises ValueError if the value is not an integer."""
         value = self.rational(sizes)
         if type(value) is not int:
+            if isinstance(value, int):  # a subclass, as compiled l returns the given size
+                return int(value)
             raise ValueError(f"{self} is not an integer at {dict(sizes)}: {value}")
         return value
 
