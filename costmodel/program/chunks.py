@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TypeGuard, TypeVar
 
 from costmodel.errors import EquationError, Unsupported
@@ -366,7 +366,13 @@ def at_each_remainder(equation: Equation) -> list[Equation]:
     return [equation]
 
 
-def _functions(equation: Equation) -> list[Fn]:
+def reads_chunk_number(equation: Equation) -> bool:
+    """Whether an equation reads the chunk number of an index, such as (i - 1)//C."""
+    return any(map(chunk_of, _functions(equation)))
+
+
+@lru_cache(maxsize=1024)
+def _functions(equation: Equation) -> Sequence[Fn]:
     """The functions of indices, such as (i - 1)//C, in an equation's positions, the bounds of its
     indices, and the polynomials of its nodes."""
     indices = [*equation.indices, *(i for _, over in walk(equation.value) for i in over)]

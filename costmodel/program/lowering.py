@@ -46,7 +46,7 @@ from costmodel.language.nodes import (
     walk,
     with_entries,
 )
-from costmodel.program.chunks import by_chunk_and_place, with_chunks
+from costmodel.program.chunks import by_chunk_and_place, reads_chunk_number, with_chunks
 from costmodel.program.conventions import (
     DENSE,
     LISTED,
@@ -80,7 +80,8 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
             raise ValueError(f"unknown rewrite '{name}': expected one of {LISTED}")
     _scale_name(rewrites)
     given = _by_each_head(form) if "repeated-rows" in rewrites else form.equations
-    axes = row_axes(System(form.mixer, form.name, tuple(given)))
+    chunked = any(map(reads_chunk_number, given))
+    axes = row_axes(System(form.mixer, form.name, tuple(given))) if chunked else {}
     written = (
         part
         for equation in given
