@@ -29,6 +29,7 @@ from costmodel.networks.blocks import (
     gives_way,
 )
 from costmodel.networks.choices import Choices as Choices
+from costmodel.networks.configuration import MOST_LAYERS
 from costmodel.networks.experts import entries_read
 from costmodel.networks.from_choices import description as description, refuse_inputs
 from costmodel.networks.held import Holding as Holding
@@ -297,10 +298,6 @@ def exchanged(
     mixer = load_mixer(new.partition("{")[0] + (f"{{{braces}}}" if braces else ""))
     sizes = {letter: Poly.of(value) for letter, value in mixer.given.items()}
     return described.exchanged(old, Use(mixer.origin, mixer, sizes=sizes), chosen, number)
-
-
-MOST_LAYERS = 100_000
-"""The largest number of a layer that an option names."""
 
 
 def layer_numbers(option: str, typed: str) -> list[int]:

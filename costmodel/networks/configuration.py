@@ -97,7 +97,8 @@ scale of queries, `llama_4_scaling_beta`, that remarks on its classes call not c
 
 
 MOST_LAYERS = 10_000
-"""The largest number of layers that is read: a reader makes a block for each layer."""
+"""The largest number of layers, and of a layer that an option names: readers make a block for each
+layer."""
 
 
 class FieldSize(int):

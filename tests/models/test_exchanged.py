@@ -123,7 +123,7 @@ def test_the_changes_are_those_of_the_columns_with_their_units() -> None:
             "--replace needs a number of layers: give --L",
         ),
         ("gpt-2 --replace self-attention=she --layers 1-1000000000", "'1-1000000000': expected"),
-        ("decoder --replace x=y --layers 2,0", "'0': expected numbers of layers from 1 to 100,000"),
+        ("decoder --replace x=y --layers 2,0", "'0': expected numbers of layers from 1 to 10,000"),
     ],
 )
 def test_exchanges_that_are_refused(words: str, sentence: str) -> None:
