@@ -256,7 +256,7 @@ def read(source: Source, ignored: Collection[str] = ()) -> Choices | Description
     of_class = f"sizes by default of the class: {', '.join(left_out)}" if left_out else ""
     remark = "; ".join(filter(None, (config.remark, found.remark, of_weights, of_class)))
     # plain integers, without the names of fields
-    sizes = {x: v + 0 if isinstance(v, int) else v for x, v in found.sizes.items()}
+    sizes = {x: int(v) if isinstance(v, int) else v for x, v in found.sizes.items()}
     return replace(found, sizes=sizes, remark=remark)
 
 

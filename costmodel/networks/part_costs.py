@@ -130,14 +130,14 @@ class _Wanted(Answers):
 
 @cache
 def _system_without(system: System, unwanted: frozenset[str]) -> System:
-    """The system without the equations that only the gradients of `unwanted` need, one object a
-    process, as depths are kept by system."""
+    """The system without the equations that only the gradients of `unwanted` need. Cached: depths
+    are cached by system, and a system is compared by identity."""
     return without_unwanted(system, unwanted)
 
 
 @cache
 def _wanted(about: Answers, unwanted: frozenset[str]) -> Answers:
-    """The answers `about` without the gradients of `unwanted`, one object a process."""
+    """The answers `about` without the gradients of `unwanted`. Cached, as answers keep results."""
     return _Wanted(about.mixer, about.form, about.phase, about.convention, unwanted=unwanted)
 
 

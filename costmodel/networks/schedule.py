@@ -56,8 +56,8 @@ class PartRun:
 
     def again(self, recompute: str) -> bool:
         """Whether the backward pass runs the part a second time. `recompute`: "none"; "layers", all
-        layers; or names of blocks, separated by commas, whose layers run again. No layer does whose
-        parts all have no gradients."""
+        layers; or names of blocks, separated by commas, whose layers run again. A layer in which no
+        part has gradients runs once."""
         if self.layer is None or recompute == "none" or self.use.fixed == "all":
             return False
         named = recompute == "layers" or not {*self.blocks}.isdisjoint(listed(recompute))

@@ -89,8 +89,8 @@ def reads_nothing(system: System, sizes: Mapping[str, int]) -> bool:
 
 def spared(system: System, phase: str, sizes: Mapping[str, int]) -> Counts:
     """The operations that a phase with gradients counts at these sizes, and would not count if
-    gradients that are empty sums throughout were absent, and gradients made of these alone. As for
-    all counts: of one sequence, with the work on weights alone in `once`; numbers at these sizes.
+    gradients that are empty sums throughout were absent, and gradients made of these alone. The
+    operations are numbers, of one sequence; those on weights alone stand in `once`.
 
     Raises:
         Unsupported: the operations of an equation are not summed exactly.
@@ -105,8 +105,8 @@ def spared(system: System, phase: str, sizes: Mapping[str, int]) -> Counts:
 
 
 def _absent(system: System, sizes: Mapping[str, int]) -> frozenset[Array]:
-    """The arrays of a backward pass whose entries are all empty sums at these sizes: of no reader,
-    or of products with arrays that are absent."""
+    """The arrays of a backward pass whose entries are all empty sums at these sizes: no instance
+    reads the array whose gradient they are, or all instances multiply them by absent arrays."""
     waiting: dict[Array, list[IterationDomain]] = {}
     for equation in system.backward:
         part = _in_numbers(IterationDomain(equation, equation.domain, once=False), sizes)
@@ -123,7 +123,7 @@ def _absent(system: System, sizes: Mapping[str, int]) -> frozenset[Array]:
 
 
 def _in_numbers(part: IterationDomain, sizes: Mapping[str, int]) -> IterationDomain:
-    """The points of an equation at these sizes, in numbers."""
+    """The instances `part` of an equation, with numbers in place of sizes."""
     at = _numbers(sizes)
     equation = part.equation
     indices, value = substitute(equation.indices, at), substitute(equation.value, at)
