@@ -58,6 +58,8 @@ def nonnegative(poly: Poly) -> bool:
     proven"."""
     if poly.constant() is not None:
         return poly.rational({}) >= 0
+    if min(poly.terms.values()) >= 0 and all(map(_is_nonnegative, poly.atoms)):
+        return True  # without the expansions below
     divided = poly
     for above, below in quotients(poly):
         divided = divided.substitute({above: Poly.atom(below) * Poly.atom(f"{above}/{below}")})
@@ -67,6 +69,12 @@ def nonnegative(poly: Poly) -> bool:
         rest = Poly({tuple((atom, power) for atom, power in product if atom != one): 1})
         divided = divided.substitute({one: whole / rest})
     return _nonnegative(poly) or (divided is not poly and _nonnegative(divided))
+
+
+def _is_nonnegative(atom: str) -> bool:
+    """Whether an atom other than a variable has a least value, which is at least 0."""
+    least = None if is_variable(atom) else _least_value(atom)
+    return least is not None and least >= 0
 
 
 def _whole_products(poly: Poly) -> Iterator[tuple[Monomial, str]]:

@@ -108,6 +108,8 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
     """Whether a difference of depths is proven to be at least 0. Each subtracted logarithm is
     cancelled against added logarithms that are at least as large. A rest with an index or axis is
     not proven; else its coefficients decide, or the constraints, if they are in sizes alone."""
+    if any(map(is_variable, difference.atoms)):
+        return False  # cancellations leave an index outside of logarithms where it is
     logs = [
         (atom, number)
         for monomial, number in difference.terms.items()
