@@ -66,7 +66,7 @@ THREE: Mapping[str, Any] = {
 }
 """The fields of Gemma3TextConfig that a count may depend on."""
 
-KINDS = ("full_attention", "sliding_attention")
+FULL, NEAR = KINDS = ("full_attention", "sliding_attention")
 
 
 def read(c: Configuration) -> Description:
@@ -95,8 +95,8 @@ def read_3(c: Configuration) -> Description:
 
 
 def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str) -> Description:
-    """Describe the network of Gemma 2 or 3: where `layer_types` does not list them, layers number
-    `every`, 2 `every`, ... (from 1) have full attention, all others a window. `name`: the beginning
+    """Describe the network of Gemma 2 or 3: where `layer_types` does not list them, layers 6, 12,
+    ... (from 1, if `every` is 6) have full attention, all others a window. `name`: the beginning
     of its classes' names ("Gemma3"); `bare`: the end of the name without a head ("TextModel");
     `options`: further options of attention in all layers."""
     c.agree(use_bidirectional_attention=False, hidden_act=c.get("hidden_activation"))
@@ -109,11 +109,11 @@ def _windowed(c: Configuration, name: str, bare: str, every: int, *options: str)
     norm = parts.rms_norm(gain="1 + w")
     ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_activation")))
     kinds = layer_kinds(
-        c, c.size("num_hidden_layers"), lambda k: KINDS[(k + 1) % every != 0], KINDS
+        c, c.size("num_hidden_layers"), lambda k: NEAR if (k + 1) % every else FULL, KINDS
     )  # fmt: skip
     full = attention(c, *bias, *options, *cap, *turned)
     near = attention(c, *bias, "window", *options, *cap, *turned, w=c.size("sliding_window"))
-    made = {KINDS[0]: full, KINDS[1]: near}
+    made = {FULL: full, NEAR: near}
     layers = [
         block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, place="both")
         for kind in kinds

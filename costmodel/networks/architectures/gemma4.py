@@ -32,7 +32,7 @@ from costmodel.networks.experts import experts
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import whole_number
 
-KINDS = ("full_attention", "sliding_attention")
+FULL, NEAR = KINDS = ("full_attention", "sliding_attention")
 GLOBAL_WIDTH = 512
 """The width of heads in full layers of a file without `global_head_dim`: the class takes it as an
 argument (transformers 5.23.0, Gemma4TextConfig.__post_init__), not as a field with a default."""
@@ -59,8 +59,8 @@ def read(name: str, bare: str, c: Configuration) -> Description:
     c.with_class().require({"use_bidirectional_attention": ("vision", None, "all")})
     c.fields_read.update(("num_experts", "top_k_experts", "moe_intermediate_size"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
-    kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 6)], KINDS)
-    kinds[-1] = KINDS[0]  # as the class does
+    kinds = layer_kinds(c, number, lambda k: NEAR if (k + 1) % 6 else FULL, KINDS)
+    kinds[-1] = FULL  # as the class does
     heads = _heads(c, kinds)
     _refuse_rotary(c)
     whole = c.get("use_bidirectional_attention") == "all"
@@ -100,7 +100,7 @@ def read_3n(c: Configuration) -> Description:
     # a bound on coefficients in training, and a base of angles: no cost depends on them
     c.fields_read.update(("altup_coef_clip", "rope_local_base_freq"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")
-    kinds = layer_kinds(c, number, lambda k: KINDS[bool((k + 1) % 5)], KINDS)
+    kinds = layer_kinds(c, number, lambda k: NEAR if (k + 1) % 5 else FULL, KINDS)
     g, h = c.size("num_key_value_heads"), c.size("head_dim")
     _refuse_rotary(c)
     makers = _makers(c, kinds, number - shared) if shared else {}  # kind -> layer that makes keys
@@ -249,7 +249,7 @@ def _heads(c: Configuration, kinds: Sequence[str]) -> list[Heads]:
     c.fields_read.add("num_global_key_value_heads")
     given = c.get("per_layer_config")
     if given is None:
-        return [Heads(kind, *((full_g, full_h) if kind == KINDS[0] else (g, h))) for kind in kinds]
+        return [Heads(kind, *((full_g, full_h) if kind == FULL else (g, h))) for kind in kinds]
     if not isinstance(given, dict) or not all(isinstance(own, dict) for own in given.values()):
         raise c.refused(
             f"'per_layer_config' must be an object of objects, one a layer, got {given!r}"
@@ -290,7 +290,7 @@ def _makers(c: Configuration, kinds: Sequence[str], first: int) -> dict[str, int
 
 def _attention(c: Configuration, own: Heads) -> Use:
     """Make the attention, with heads `own`, of a layer whose keys no other layer reads."""
-    near, n = own.kind == KINDS[1], c.size("num_attention_heads")
+    near, n = own.kind == NEAR, c.size("num_attention_heads")
     options = ["qk-norm", "v-norm", "unscaled", "rotary"]
     options += ["bias"] if c.switch("attention_bias") else []
     options += ["window"] if near else ["keys-as-values"] if c.get("attention_k_eq_v") else []
@@ -325,7 +325,7 @@ def _made(c: Configuration, own: Heads) -> tuple[Use, ...]:
 def _given(c: Configuration, own: Heads, maker: int, layer: int) -> Use:
     """Make the attention of layer number `layer`, with the heads `own`, to the keys and values of
     layer number `maker`, which is an earlier layer or `layer` itself."""
-    near = own.kind == KINDS[1]
+    near = own.kind == NEAR
     sizes = {"n": c.size("num_attention_heads"), "g": own.g, "K": own.h}
     sizes |= {"w": c.size("sliding_window")} if near else {}
     label = "attention, with a window" if near else "attention"

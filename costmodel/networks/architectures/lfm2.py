@@ -39,7 +39,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """The fields of transformers' Lfm2Config that a count may depend on."""
 
-KINDS = ("full_attention", "conv")
+FULL, CONV = KINDS = ("full_attention", "conv")
 
 ONLY_NUMBERS = (
     "norm_eps", "block_norm_eps", "block_mlp_init_scale", "block_out_init_scale",
@@ -63,8 +63,8 @@ def read(c: Configuration) -> Description:
     turned, _ = rotary(c)
     listed = c.layers("full_attn_idxs")
     attending = range(number) if listed is None else listed
-    kinds = layer_kinds(c, number, lambda k: KINDS[k not in attending], KINDS)
-    made = {KINDS[0]: attention(c, "qk-norm", *turned), KINDS[1]: gated_convolution(c)}
+    kinds = layer_kinds(c, number, lambda k: FULL if k in attending else CONV, KINDS)
+    made = {FULL: attention(c, "qk-norm", *turned), CONV: gated_convolution(c)}
     ffn = part("gated FFN", parts.gated_ffn())
     layers = [block(kind, made[kind], ffn, norm=norm) for kind in kinds]
     return decoder(c, "Lfm2", layers, norm, {"f": _width(c)})

@@ -52,7 +52,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """The fields of transformers' GraniteMoeHybridConfig that a count may depend on."""
 
-KINDS = ("full_attention", "linear_attention")
+FULL, LINEAR = KINDS = ("full_attention", "linear_attention")
 
 ONLY_NUMBERS = (
     "embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier",
@@ -86,8 +86,8 @@ def read_granite(c: Configuration) -> Description:
     bias = ("bias",) if c.switch("attention_bias") else ()
     number, norm = c.size("num_hidden_layers"), parts.rms_norm()
     made = {
-        KINDS[0]: attention(c, *bias, *turned, **share),
-        KINDS[1]: mamba_2(c, c.size("mamba_expand") * c.size("hidden_size")),
+        FULL: attention(c, *bias, *turned, **share),
+        LINEAR: mamba_2(c, c.size("mamba_expand") * c.size("hidden_size")),
     }
     sizes: dict[str, int] = {}
     if c.get("num_local_experts"):
@@ -96,7 +96,7 @@ def read_granite(c: Configuration) -> Description:
         ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_act")))
         sizes = {"f": c.size("shared_intermediate_size")}
         c.fields_read.update(("intermediate_size", "num_experts_per_tok"))
-    kinds = layer_kinds(c, number, lambda k: KINDS[1], KINDS)
+    kinds = layer_kinds(c, number, lambda k: LINEAR, KINDS)
     layers = [
         block(kind.removesuffix("_attention"), made[kind], ffn, norm=norm, scaled="output")
         for kind in kinds

@@ -87,7 +87,7 @@ MOE: Mapping[str, Any] = {
 }
 """The fields of Qwen3_5MoeTextConfig that a count may depend on."""
 
-KINDS = ("full_attention", "linear_attention")
+FULL, LINEAR = KINDS = ("full_attention", "linear_attention")
 
 
 def read(c: Configuration) -> Description:
@@ -137,12 +137,12 @@ def _decoder(
     )
     turned, share = rotary(c, 0.25)
     every = c.size("full_attention_interval")
-    kinds = layer_kinds(c, len(ffn), lambda k: KINDS[bool((k + 1) % every)], KINDS)
+    kinds = layer_kinds(c, len(ffn), lambda k: LINEAR if (k + 1) % every else FULL, KINDS)
     bias = ("bias",) if c.switch("attention_bias") else ()
     c.divide("linear_num_key_heads", "linear_num_value_heads")
     made = {
-        KINDS[0]: attention(c, *bias, "gate", "qk-norm", *turned, **share),
-        KINDS[1]: mixer(
+        FULL: attention(c, *bias, "gate", "qk-norm", *turned, **share),
+        LINEAR: mixer(
             "gated-deltanet",
             (),
             n=c.size("linear_num_value_heads"),

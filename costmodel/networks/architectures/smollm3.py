@@ -40,7 +40,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """The fields of transformers' SmolLM3Config that a count may depend on."""
 
-KINDS = ("full_attention", "sliding_attention")
+FULL, NEAR = KINDS = ("full_attention", "sliding_attention")
 
 
 def read(c: Configuration) -> Description:
@@ -54,8 +54,8 @@ def read(c: Configuration) -> Description:
     turns = c.flags("no_rope_layers", number) or [(k + 1) % every > 0 for k in range(number)]
     width = c.size_or_none("sliding_window") if c.switch("use_sliding_window") else None
     c.fields_read.update(("sliding_window", "max_window_layers"))  # read where windows are in use
-    kinds = layer_kinds(c, number, lambda k: KINDS[bool(width) and not turns[k]], KINDS)
-    if KINDS[1] in kinds and width is None:
+    kinds = layer_kinds(c, number, lambda k: NEAR if width and not turns[k] else FULL, KINDS)
+    if NEAR in kinds and width is None:
         raise c.refused(
             "layer_types has 'sliding_attention', but no window is in use: set use_sliding_window "
             "= true and sliding_window, or write 'full_attention' in layer_types"
@@ -75,7 +75,7 @@ def read(c: Configuration) -> Description:
         if not near or width is not None
     }
     layers = [
-        block("rotary" if turn else "no positions", made[turn, kind == KINDS[1]], ffn, norm=norm)
+        block("rotary" if turn else "no positions", made[turn, kind == NEAR], ffn, norm=norm)
         for turn, kind in zip(turns, kinds, strict=True)
     ]
     return decoder(c, "SmolLM3", layers, norm, {"f": c.size("intermediate_size")})

@@ -28,8 +28,8 @@ from costmodel.networks.configuration import Configuration
 from costmodel.questions.parameters import parameters
 from costmodel.symbolic.polynomial import Poly, sum_of
 
-KINDS = ("linear_attention", "hybrid")
-HYBRID = frozenset({6, 12, 18, 24, 30, 36, 42, 47, 51})
+PLAIN, HYBRID = KINDS = ("linear_attention", "hybrid")
+BY_DEFAULT = frozenset({6, 12, 18, 24, 30, 36, 42, 47, 51})
 """The hybrid layers of the 54 of Zamba2-2.7B, counted from 0: the class's default."""
 
 ONLY_NUMBERS = (
@@ -47,7 +47,7 @@ def read(c: Configuration) -> Description:
     c.with_class().require({"use_shared_block_lora": (True,), "use_shared_mlp_lora": (True,)})
     c.fields_read.update(ONLY_NUMBERS)
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
-    usual = [KINDS[k in HYBRID] for k in range(54)]
+    usual = [HYBRID if k in BY_DEFAULT else PLAIN for k in range(54)]
     listed = c.get("layers_block_type") or usual
     kinds = c.layer_types(number, KINDS, listed, "layers_block_type")
     assert kinds is not None
@@ -63,9 +63,9 @@ def read(c: Configuration) -> Description:
         N=c.size("mamba_d_state"), G=c.size("mamba_ngroups"), k=c.size("mamba_d_conv"),
     )  # fmt: skip
     plain = block("mamba-2", state, norm=norm)
-    made = [_hybrid(c, plain, k, sets) for k in range(kinds.count("hybrid"))]
+    made = [_hybrid(c, plain, k, sets) for k in range(kinds.count(HYBRID))]
     hybrid = iter(made)  # the hybrid layers in order
-    layers = [next(hybrid) if kind == "hybrid" else plain for kind in kinds]
+    layers = [next(hybrid) if kind == HYBRID else plain for kind in kinds]
     entry = [] if c.switch("tie_word_embeddings") else _adapters_of_others(made, sets)
     return decoder(c, "Zamba2", layers, norm, state="fp32", entry=entry)
 
@@ -99,7 +99,7 @@ def _hybrid(c: Configuration, plain: Block, k: int, sets: int) -> Block:
         mamba_headdim=c.size("mamba_expand") * d // c.size("n_mamba_heads"),
         num_query_groups=n, ffn_hidden_size=f, gated_linear_unit=True,
         hybrid_layer_ids=[i for i, one in enumerate(c.listing("layers_block_type") or ())
-                          if one == "hybrid"] or [*sorted(HYBRID)],
+                          if one == HYBRID] or [*sorted(BY_DEFAULT)],
     )  # fmt: skip
     adapted, turned = c.switch("use_shared_attention_adapter"), c.switch("use_mem_rope")
     if adapted and (g != n or n * h != 2 * d):
@@ -136,8 +136,8 @@ def read_1(c: Configuration) -> Description:
     c.fields_read.update((*ONLY_NUMBERS, "use_associative_scan"))
     number, d = c.size("num_hidden_layers"), c.size("hidden_size")
     period, offset = c.size("attn_layer_period"), c.number("attn_layer_offset")
-    first = [KINDS[0], KINDS[0], KINDS[1]]
-    usual = [*first, *(KINDS[k % period == offset] for k in range(number - 3))]
+    first = [PLAIN, PLAIN, HYBRID]
+    usual = [*first, *(HYBRID if k % period == offset else PLAIN for k in range(number - 3))]
     listed = c.get("layers_block_type") or usual
     kinds = c.layer_types(number, KINDS, listed, "layers_block_type")
     assert kinds is not None
@@ -167,7 +167,7 @@ def read_1(c: Configuration) -> Description:
     ties = c.switch("tie_word_embeddings")
     # whether an earlier layer is hybrid -> the hybrid layer, which then shares the block's weights
     made = {later: _around(plain, uses, later and ties) for later in (False, True)}
-    hybrid = [kind == "hybrid" for kind in kinds]
+    hybrid = [kind == HYBRID for kind in kinds]
     layers = [made[any(hybrid[:k])] if own else plain for k, own in enumerate(hybrid)]
     return decoder(c, "Zamba", layers, norm, state="fp32")
 
