@@ -95,11 +95,11 @@ class Diagonal:
         return "A_re" if self.softmax else "log_A", "A_im" if self.stepped else "log_A_im"
 
     def _discretised(self, f: Form) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
-        """Write the equations of the discrete model and return (E, B, T): T = A times the step (A
-        itself without a step), E = exp(T), the factor of the state from row to row, and B = (E - 1)
-        / A, the factor of the input; with `softmax`, B = (E - 1) / (A (E^l - 1)). A division by a
-        complex number is a product with its conjugate over Q, the squared absolute value; M: E -
-        1."""
+        """Write the equations of the discrete model and return (E, B, T), complex, (d, N) or (N,):
+        T is A times the step, or A; E = exp(T) is the factor of the state from row to row, and B =
+        (E - 1) / A the factor of the input; with `softmax`, B = (E - 1) / (A (E^l - 1)). A
+        division by a complex number is a product with its conjugate over Q, the squared absolute
+        value; M: E - 1."""
         d, N = self.m.sizes(f"{self.channels} N")
         b, n = f.index("b", 1, d), f.index("o", 1, N)
         of: Any = (b, n) if self.own else n

@@ -166,11 +166,11 @@ def described(
     found = huggingface.read(config, ignored) if config is not None else preset(name or "")
     # the fields again, for the type of model and the quantisation, which choices do not have
     file = huggingface.configuration(config, ignored) if config is not None else None
-    method = huggingface.unnamed(file) if file else ""
+    sentence = huggingface.unnamed(file) if file else ""  # that asks for a type of weights
     if isinstance(found, Choices):
         made = description(changed(found, changes))
         kind = file.fields["model_type"] if file else ""
-        return replace(made, model_type=kind, quantised=method)
+        return replace(made, model_type=kind, quantised=sentence)
     if typed := [choice for choice, value in changes.items() if value is not None]:
         option = typed[0].replace("_", "-").replace("mixers", "mixer")
         instead = "change the configuration"
@@ -181,7 +181,7 @@ def described(
         raise ModelError(
             f"{found.name} is read from its configuration and takes no --{option}: {instead}"
         )
-    return replace(found, quantised=method)
+    return replace(found, quantised=sentence)
 
 
 def as_mixer(name: str, ignored: Collection[str] = ()) -> Mixer | None:

@@ -185,8 +185,8 @@ class PartAnswers(Answers):
     @property
     def overruns(self) -> tuple[Overrun, ...]:
         """The reads of the part beyond the ends of its weights, with the conditions on the
-        network's sizes under which each occurs: of a table by position (`rows`), positions past its
-        last row; else those that the equations of the part's mixer have."""
+        network's sizes under which each occurs: of a table of `rows` by position, positions past
+        its last row (1025 of 1024); else those that the equations of the part's mixer have."""
         if self.use.rows is not None:
             last = NOW if self.phase == "inference" else LAST[self.stage]
             past = frozenset({last - self.use.rows - 1})  # 0 or more where a row is lacking
@@ -313,7 +313,8 @@ class PartAnswers(Answers):
     def share(self, question: Callable[[Answers], Any]) -> Share[Any] | None:
         """The part's term (`Share`) in the network's answer to a question: the answer for one run,
         the part's sizes as functions of the network's, and the number of runs; over decoding, the
-        sum over steps. None if the part adds nothing in this stage.
+        sum over steps. A part that does not run has its parameters all the same, and 0 operations;
+        to other questions it gives None, and so does a sum of gradients to all but operations.
 
         Raises:
             Unanswered, Unsupported: there is no answer; the message is the reason.
@@ -654,7 +655,8 @@ class NetworkAnswers(Answers):
     def _repeated_writes(self) -> Elements:
         """The correction of the sum over parts in a phase with gradients, a negative number of
         elements: parts that share a parameter, such as embedding and head, each count a write of
-        its gradient, but the gradient is written once. All writes but one are subtracted."""
+        its gradient, but the gradient is written once. All writes but one are subtracted; 0 in
+        other phases."""
         found = Exact()
         for (name, _), (whole, rows) in self._sharing.items():
             given = self.graph.given  # a part writes no gradient of a frozen parameter
@@ -770,8 +772,8 @@ class NetworkMixer(Whole):
 
     def __init__(self, network: Assembly, fixed: frozenset[str] = frozenset()) -> None:
         """Declare a mixer with one form, without equations, whose arrays have the extents of all
-        parts; the network's sizes are given, those of the input (`OPEN`) but the `fixed` ones stay
-        open."""
+        parts; the network's sizes are given, those of the input (`OPEN`: b, l, t, e, p and q) but
+        the `fixed` ones stay open."""
         super().__init__("network", title=network.title, source=network.described.source)
         self.name = self.base = self.origin = network.name
         self.network = network

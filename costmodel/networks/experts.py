@@ -139,7 +139,7 @@ def routed(
     Only the first `choices` experts, None for all, are chosen from. By the rules "sigmoid" and
     "sigmoid-normalised", weights are multiplied by a constant (`SCALE`)."""
     (l, E), (i, e, r) = R.shape, of
-    c, choices = r.upper[0], choices or E
+    c, choices = r.upper[0], choices or E  # r goes up to min(c, E)
     one = e if choices == E else f.index("one", 1, choices)  # an expert that may be chosen
     at, w = f.array("at", l, c, below=choices), f.array("w", l, c)
     if routing.startswith("chosen"):

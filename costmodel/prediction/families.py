@@ -2,8 +2,10 @@
 
 A family is a kind of kernel: matrix products, attention of many rows, attention of one new row,
 ... Its seconds follow from at most six constants with a meaning, which are the same on all boards
-(`tables/predictions/kernels.json`). Times of latencies are in cycles of the board's clock, rates in
-shares of the board's peaks. Tiles, which a kernel's source states, are no constants.
+(`tables/predictions/kernels.json`): microseconds (`start`, `kernel`), thousands of cycles of the
+board's clock (`tile`, `join`, `chunk`), shares of the board's peaks, and an exponent p, `overlap`:
+a and b seconds side by side take (a**p + b**p)**(1/p). Tiles, which a kernel's source states, are
+no constants.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Bart:
         c.fields_read.update(("is_encoder_decoder", "is_decoder", "num_attention_heads"))
         entry, layers = self._entry(c), [self._block(c, "decoder")] * deep
         crossing = self._block(c, "decoder", "cross").sublayers[0]
-        inside = [use for use in crossing.around if use is not None]
+        inside = [use for use in crossing.around if use is not None]  # with its norm
         number = sum_of(parameters(u.mixer).poly.substitute(u.sizes) for u in inside)
         entry.append(unread("cross-attention, not read", number * deep))
         return decoder(

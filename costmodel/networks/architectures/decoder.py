@@ -195,7 +195,8 @@ def mixture(
     Args:
         routing: how scores become weights of experts, a name in `experts.ROUTINGS`.
         clamped, biased: bounded gates, and biases, as in gpt-oss.
-        squared: the activation of experts without a gate, which is squared; "": with a gate.
+        squared: the activation of experts without a gate, which is squared; "": with a gate. With
+            it the FFN `shared` is as wide as `moe_shared_expert_intermediate_size` says.
         shared: an FFN for all tokens, a name in `experts.SHARED`, "" for none; none if 0 wide.
             `copies`: how many experts wide it is if the configuration does not say.
         chosen: how many experts a token goes through if the configuration does not say.

@@ -35,7 +35,8 @@ OF_HEADS = frozenset(("xlstm",))
 
 def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved:
     """The tensors that transformers' `DynamicCache` holds after `context` tokens of each of `batch`
-    sequences, the bytes that one more token of a sequence takes, and sentences for a reader.
+    sequences, the bytes that one more token of a sequence takes, and sentences for a reader. The
+    types are those of `held`: `typed` is not used.
 
     Raises:
         Unanswered: a part whose rows the cache has no names for, or blocks of a quantised type.
