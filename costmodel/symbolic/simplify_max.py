@@ -41,7 +41,7 @@ def simplify_max(ends: Sequence[Level]) -> Depth:
 def _guard_is_needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
     """Whether a guard `size >= n` of a level, n in 2..4, may be dropped: at each smaller size the
     level's logarithms exist, and one of `others` is proven to be at least as deep. False for any
-    other guard."""
+    other guard on sizes; a number has no size to try, and may be dropped."""
     for letter in guard.letters:  # with two letters, the first return is reached: no number is left
         least = Poly.atom(letter) - guard
         number = least.constant()

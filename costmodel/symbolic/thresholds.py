@@ -367,7 +367,8 @@ def positive_cases(poly: Poly, letter: str, where: Constraints = frozenset()) ->
             if slope:
                 yield from _affine_cases(letter, b * slope, c * slope, slope, inside)
                 continue
-            # a and b are 0: the sign of c decides, at the sizes at which b is 0
+            # a and b are 0: the sign of c decides where b is 0, as d - 2 is at {d: 2}; n heads
+            # divide the width d, so n - 5 is positive at no n that divides d = 4
             known = _root(primitive(b))
             rest = primitive(c.substitute(known))
             kept = narrowed(inside, rest - 1)

@@ -123,7 +123,7 @@ def compare(
     files = [word for word in words if word.endswith(FILE)]
     # `comparison`: the verdict of each pair; `problems`: sentences on what could not be compared
     if files:
-        refuse_beside(context, words, files)
+        refuse_beside_files(context, words, files)
         comparison, problems = records.compare_files([*map(Path, files)], level, complain)
         told(problems)
     else:
@@ -137,6 +137,7 @@ def compare(
             run = Run(
                 requests,
                 rounds,
+                # each of several processes gives the test one value, as a round does in one process
                 processes or rounds_needed(pairs, level),
                 None,  # the number of this process: it is none of several
                 level,
@@ -159,7 +160,7 @@ def compare(
         raise Failed
 
 
-def refuse_beside(context: typer.Context, words: Sequence[str], files: Sequence[str]) -> None:
+def refuse_beside_files(context: typer.Context, words: Sequence[str], files: Sequence[str]) -> None:
     """Raise UsageError if files are given together with mixers or with options of measuring."""
     others = [word for word in words if word not in files]
     if others:

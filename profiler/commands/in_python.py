@@ -35,8 +35,9 @@ def measure(
         mixers: MIXER, MIXER:IMPLEMENTATION or FILE.py:NAME; the default group if there are none.
         device: cpu or cuda; None for the GPU, if any.
         seconds: the most seconds to sample one latency for.
-        energy: whether to read energy; None: on a CPU alone, to record why there is none.
-        processes: the number of fresh processes, each of which measures everything; None: this one.
+        energy: whether to read energy; None: only on a CPU, to record why there is none.
+        processes: the number of fresh processes, each of which measures everything; None: this
+            one, and on a CPU two fresh ones that time short calls again.
         counts_only: count operations and bytes, and time nothing.
         output: a file of JSON lines to which every record is appended as it is taken.
         sizes: by letter an integer, several, or a text as on the command line.

@@ -236,12 +236,11 @@ def measured(
     asked: Asked, command: str, *, counts_only: bool = False, cold: bool = True
 ) -> Session:
     """The session (records and failures) of measuring what a command line asks for. Failures are
-    printed; a user's module that differs from its equations is one, unless it is the only module.
-    `command`, the command line, is kept in the records. Without `cold`, calls are not timed from
-    cold caches.
-
-    A plan that may take longer than `LONG_S` is announced. Raises UsageError: `counts_only` (time
-    nothing) is given together with an option of timing.
+    printed; a user's module that differs from its equations is one, or raises MeasureError if it is
+    the only one. `command`, the command line, is kept in the records; `cold`: calls are timed from
+    cold caches too. A plan that may take longer than `LONG_S` is announced, and notes on a busy
+    machine are printed if a latency has `LEAST_S` seconds or more. Raises UsageError: `counts_only`
+    (time nothing) is given together with an option of timing.
     """
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.duration import estimate, longest_s

@@ -128,7 +128,7 @@ def plot(
     problems: list[str] = []
     if files:  # a figure of records
         drawn = chosen_kind(kind, "measured", list(KINDS.values()), "records")
-        why = "records hold their values"
+        why = "records hold their values"  # refused: all options but those listed and `OF_BOTH`
         refuse_beside(context, why, "shown", "only", "board", *OF_BOTH)
         # `without`: the parts of a record that the kind of figure does not read
         records, problems = recorded(files, complain, without=drawn.without)

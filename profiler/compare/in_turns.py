@@ -262,9 +262,9 @@ class Run:
         return self.warmed_up()
 
     def visitors(self) -> dict[str, Visitor]:
-        """Warm up each candidate, and return a dict: candidate -> its visitor (a call that times
-        one visit), with timed regions of about one duration. If a candidate fails, the reason is in
-        `failed`. Raises MeasureError: fewer than two are left."""
+        """Warm up each candidate, in the order of `building`; return a dict: candidate -> its
+        visitor (a call that times one visit), with timed regions of about one duration. If a
+        candidate fails, the reason is in `failed`. Raises MeasureError: fewer than two are left."""
         watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
         for name in filter(self.works.__contains__, self.building):
@@ -427,7 +427,7 @@ def record(
     """Make the record of the candidate `name` from its latency, in seconds, sample k from round k,
     and from all candidates' peak memory (`memory`: candidate -> bytes) and energies. What is
     Unavailable, or measured by other commands alone, stands in the record's `reasons`; its `sweep`
-    has the comparison's id, the number of processes and that of this process, if it is not 0."""
+    has the comparison's id, the number of processes and that of this process (0 is left out)."""
     request = made.asked[name]
     joules: Measured
     if isinstance(energies, Unavailable):
@@ -485,7 +485,7 @@ def latency_reading(
         "comparison": identity,
         "candidate": name,
         "order_seed": rounds.seed,
-        "places": places[: len(values)],
+        "places": places[: len(values)],  # in the order of each round, from 0
         "block": visitor.block,  # calls in a timed region
         "timer": timer.name,
         "cache": "hot",  # not flushed before a call

@@ -186,8 +186,8 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
 
     With several processes, each gives one value per candidate: the mean of its rounds. With one
     process, each pair of rounds (0 and 1, 2 and 3, ...) gives one: the second round of a pair has
-    the reverse order of the first. A candidate is refused if a round was measured twice, or if its
-    times are of one thread and not all compared times are.
+    the reverse order of the first. A candidate is refused (its rows have no ratio, but a reason) if
+    a round was measured twice, or if its times are of one thread and not all compared times are.
     """
     by_round: dict[str, dict[int, Reading]] = {}
     shared = set.intersection(*(set(r.sizes) for r in block))

@@ -318,9 +318,9 @@ def _tested(
     pairs: int,
     unit: str,
 ) -> Verdict:
-    """Test one `pair` of `pairs` that are compared, and return the verdict, refused for too few
-    values, one for each `unit` ("rounds", "processes"). The intervals of all pairs hold together at
-    `level`; the p-value is not corrected yet."""
+    """Test one `pair` of `pairs` that are compared, and return the verdict on second / first,
+    refused for too few values, one for each `unit` ("rounds", "processes"). The intervals of all
+    pairs hold together at `level`; the p-value is not corrected yet."""
     first, second = (values[name] for name in pair)
     logs = log_ratios(first, second)
     if why := too_few(len(logs), pairs, level, unit):
