@@ -204,7 +204,8 @@ def resampled_backward(call: Call, axes: int, taps: int, centred: bool = True) -
     corners, entries = call.arguments.get("align_corners"), prod(source[:-axes])
     middle = 0.0 if corners or not centred else 0.5
     for n, m, scale in zip(source[-axes:], grad.shape[-axes:], scales, strict=True):
-        given = scale and (centred or n != m)  # torch's nearest entries: as many are copied
+        # n entries give m; where n = m, torch copies nearest entries, whatever the scale
+        given = scale and (centred or n != m)
         ratio = (n - 1) / max(m - 1, 1) if corners else 1 / scale if given else n / max(m, 1)
         begin = middle * ratio - (middle if taps > 1 else 0)
         entries *= resampled_from(n, m, taps, ratio, begin)

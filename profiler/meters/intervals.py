@@ -177,7 +177,7 @@ def all_regions(found: Mapping[int, Reading]) -> Reading:
     regions = [sample for reading in found.values() for sample in reading.samples]
     low = min(each.get("ci_low") or min(reading.samples)
               for each, reading in zip(told, found.values(), strict=True))  # fmt: skip
-    ran = [each.get("alone_s", ()) for each in told]
+    ran = [each.get("alone_s", ()) for each in told]  # s a call that a lone thread ran
     joined = [seconds for each in ran for seconds in each] if all(ran) else []
     value, _, high = busy_estimate(regions, joined, alone=True)
     details = {

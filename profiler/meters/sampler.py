@@ -443,9 +443,9 @@ def take_block(
         seen,
         log.heat(seen),
         waiting,
-        ran_s / (len(regions) * size) if ran_s else None,
+        processor_s=ran_s / (len(regions) * size) if ran_s else None,
         # one thread worked, and ran or was ready to run all the time
-        len(seen.threads) == 1 and ran_s > (1 - NOTICED - waiting) * timed,
+        alone=len(seen.threads) == 1 and ran_s > (1 - NOTICED - waiting) * timed,
     )
 
 

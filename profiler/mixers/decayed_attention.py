@@ -307,9 +307,9 @@ class ChunksByHead(ByHead):
         return (k * self.D_C[:, : self.C].flip(1)[:, None, :, None]).mT @ v
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        """The read (b, n, 1, V) of one token: its query reads the rows of its chunk so far, plus S,
-        the decayed sum of k^T v, at the end of the chunk before; the last token of a chunk updates
-        S."""
+        """The read (b, n, 1, V) of one token: its query reads the rows of its chunk so far, plus,
+        from the second chunk on, S, the decayed sum of k^T v, at the end of the chunk before; the
+        last token of a chunk updates S, of which `state` holds no row in the first chunk."""
         assert isinstance(state, ChunkState)
         held, rows = state.held("S"), state.in_chunk + 1
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
@@ -462,8 +462,8 @@ class ChunksByChannel(ByChannel):
 
     def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
         """The read (b, n, 1, V) of one token: its query, times the decay B since its chunk's start,
-        reads the chunk's rows (each key over its own B) so far, plus S, the decayed sum of k^T v at
-        the end of the chunk before; a chunk's last token updates S."""
+        reads the chunk's rows (each key over its own B) so far, plus, from the second chunk on, S,
+        the decayed sum of k^T v at the end of the chunk before; a chunk's last token updates S."""
         assert isinstance(state, ChunkState)
         held = state.held("S")
         S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None

@@ -527,7 +527,7 @@ class InChunks(DeltaRule):
         """Compare the rows of each chunk, given queries, keys, values, degrees and logarithms of
         decays (b, g, chunks, r, m, width). T is the sum of the logarithms since the chunk's start.
         With decays per channel, queries and keys are multiplied by E = exp(T) and the other keys
-        divided by E; row 1 of the sequence, whose key is compared with no other, is left out if the
+        divided by E; row 1 of the sequence, whose key is compared with no other, has k = 0 if the
         sequence `begins` here. Else products are multiplied by the decay between their rows."""
         other, since, P, places = k, None, None, torch.arange(q.shape[-2], device=q.device)
         later = places > places.unsqueeze(-1)
@@ -609,6 +609,7 @@ class InChunks(DeltaRule):
         of width V, from the logarithm of its decay (None without). The row's arrays are added to
         `chunk`; after its C-th row, `chunk` gets S at its end, and no rows. T, E and P are as in
         `compared`, for this row."""
+        # `first`: the row begins its chunk; `later`: chunks came before, whose sum is S
         (q, k, v, beta), first, later = row, "N" not in chunk.rows, chunk.S is not None
         q, k = (of.expand(*v.shape[:-1], -1) for of in (q, k))
         other, E, P = row.k, None, None

@@ -504,6 +504,7 @@ class InChunks(Memory):
         ends: list[Tensor] = []
         read = in_turn([self.within(group, ends) for group in groups])
         if ends:
+            # of one chunk alone, an array of no chunks
             later = [group.RE for group in groups[1:]] or [groups[0].RE[:, :, 1:]]
             chunks = [of.shape[2] for of in later]
             before = torch.split(torch.stack(ends, dim=2)[:, :, : sum(chunks)], chunks, dim=2)
@@ -517,7 +518,7 @@ class InChunks(Memory):
         sequence's first chunk lack the first row. What row i removes, P_i = kappa_i S_(i-1), solves
         (1 + B) P = G + KA S, for S at the chunk's start: with B, the products of KA (kappa times
         the decay up to the row before) and FI of earlier rows, and G, what KA reads of earlier
-        rows' KI and V. U and W are the solutions for G and KA."""
+        rows' KI and V. U, from row 2 on, and W, None in the first chunk, solve for G and KA."""
         m, skipped = R.shape[3], R.shape[3] - kappa.shape[3]
         E = torch.exp(L.cumsum(3))
         KI, FI, own = K / E, F / E[..., skipped:, :], slice(1 - skipped, None)
@@ -536,7 +537,7 @@ class InChunks(Memory):
     def within(self, of: Compared, ends: list[Tensor]) -> Tensor:
         """What rows read of the rows of their chunks, (b, n, chunks, m, h). `ends` are the memories
         S (b, n, h, h) at the ends of all chunks before; those at the ends of these chunks, if
-        complete, are added."""
+        complete, are added. Rows remove P = U + W S, from row 2 on in the first chunk (W None)."""
         U, W = (None if each is None else each.unbind(2) for each in (of.U, of.W))
         complete = of.V.shape[3] == self.C
         added = ((of.end * of.KI).mT @ of.V).unbind(2) if complete else ()

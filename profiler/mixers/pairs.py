@@ -198,8 +198,8 @@ class InBlocks(Heads):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """The attention outputs (b, n, s, h) of queries q, keys k and values v: attention within
-        all complete blocks in one batch, then within the short last block; to all rows of the block
-        or, if `causal`, to earlier rows and the row itself."""
+        all complete blocks in one batch, then within the short last block, by scores over sqrt(K);
+        to all rows of the block or, if `causal`, to earlier rows and the row itself."""
         batch, n, length, h = q.shape
         whole = length - length % self.B
         found = []

@@ -138,20 +138,7 @@ class Heads(SequenceMixer):
             self.W_out = nn.Parameter(self.W_out.detach().view(self.g, -1, d))
             if self.W_G is not None:
                 self.W_G = nn.Parameter(self.W_G.detach().view(d, self.g, -1))
-        self.whole_norms = "whole-qk-norm" in options
-        self.layer_norms = not {*LAYER_NORMS}.isdisjoint(options)
-        # gains and offsets of the norms of queries and keys; `own`: each head has its own
-        own = "heads-qk-layer-norm" in options
-        for name, map_ in (("w_Q", self.W_Q), ("w_K", self.W_K)):
-            of = heads if name == "w_Q" else (self.g,)
-            shape = map_.shape[1:] if self.whole_norms else (*(of if own else ()), self.K)
-            normed = not {*NORMS}.isdisjoint(options)
-            gain = nn.Parameter(self.like.new_ones(shape)) if normed else None
-            self.register_parameter(name, gain)
-            offset = (
-                nn.Parameter(self.like.new_zeros(shape)) if self.layer_norms and not own else None
-            )
-            self.register_parameter(name.replace("w", "o"), offset)
+        self._declare_norms(heads, options)
         joined = nn.Parameter(self.like.new_ones(self.W_out.shape[:-1]))
         self.register_parameter("w_R", joined if "heads-norm" in options else None)
         self.buckets = self._needed("relative-bias", "B", B, options)
@@ -182,10 +169,29 @@ class Heads(SequenceMixer):
             raise ValueError(f"a rotary embedding turns pairs of channels, not {self.turned}")
         if self.rotary:
             self._make_tables()
+        self._declare_biases(heads, options)
+
+    def _declare_norms(self, heads: tuple[int, ...], options: Sequence[str]) -> None:
+        """Register the gains w_Q and w_K and offsets o_Q and o_K of the norms of queries and keys,
+        None without their options; `heads`: (n,) or, if `grouped`, (g, n/g)."""
+        self.whole_norms = "whole-qk-norm" in options
+        self.layer_norms = not {*LAYER_NORMS}.isdisjoint(options)
+        normed, own = not {*NORMS}.isdisjoint(options), "heads-qk-layer-norm" in options
+        offsets = self.layer_norms and not own  # `own`: each head has gains of its own
+        for name, map_, of in (("Q", self.W_Q, heads), ("K", self.W_K, (self.g,))):
+            shape = map_.shape[1:] if self.whole_norms else (*(of if own else ()), self.K)
+            gain = nn.Parameter(self.like.new_ones(shape)) if normed else None
+            self.register_parameter(f"w_{name}", gain)
+            offset = nn.Parameter(self.like.new_zeros(shape)) if offsets else None
+            self.register_parameter(f"o_{name}", offset)
+
+    def _declare_biases(self, heads: tuple[int, ...], options: Sequence[str]) -> None:
+        """Register the biases b_Q, b_K, b_V, b_G and b_out of the maps, None for a map that is
+        absent or has no bias by the options; `heads`: (n,) or, if `grouped`, (g, n/g)."""
         biased = {name for option in options for name in BIASES.get(option, ())}
         for name in BIASES["bias"]:
             weight: nn.Parameter | None = getattr(self, f"W_{name}")
-            extents = (d,) if name == "out" else () if weight is None else weight.shape[1:]
+            extents = () if weight is None else (self.d,) if name == "out" else weight.shape[1:]
             has = name in biased and weight is not None
             bias = nn.Parameter(self.like.new_zeros(extents)) if has else None
             self.register_parameter(f"b_{name}", bias)

@@ -257,7 +257,7 @@ BESIDE_LOOK: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": (0, (1, 1)), "m
 def draw_lines(axes: Axes, panel: Panel, look: Look) -> None:
     """Draw a panel's lines, intervals and marks (places on x) on two logarithmic axes. Theory
     (`beside`) has the measured line's colour and a marker at its end; `points` are not joined; a
-    line of over `CROWDED` values has few markers, and `hollow` ones do not show the work."""
+    line of over `CROWDED` values has few markers, empty where `hollow` (bound by launches, ...)."""
     for line in panel.lines:
         style = look.line(line.name)
         if line.beside:

@@ -273,7 +273,8 @@ def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
 
 
 def by_counter(poller: Poller, first: int, last: int) -> Stretch:
-    """The power, and its spread, between the edges with the indices `first` and `last`.
+    """The power, and its spread, between the edges with the indices `first` and `last`; `check_W`
+    is the power by the power reading, a second sensor.
 
     Raises:
         CounterFault: the counter jumped between the two edges.
@@ -292,13 +293,13 @@ def by_counter(poller: Poller, first: int, last: int) -> Stretch:
     return Stretch(
         start.ns,
         end.ns,
-        energy_mJ * 1e-3 / elapsed_s,
-        mean_power(poller.powers, start.ns, end.ns),
-        unsteadiness(edges[:: max((len(edges) - 1) // poller.limits.parts, 1)]),
-        unsteadiness(edges[:: finest(edges)]),
-        stray(edges),
-        (start.width_s + end.width_s) / 2 / elapsed_s,
-        tuple(edges),
+        power_W=energy_mJ * 1e-3 / elapsed_s,
+        check_W=mean_power(poller.powers, start.ns, end.ns),
+        spread=unsteadiness(edges[:: max((len(edges) - 1) // poller.limits.parts, 1)]),
+        bursts=unsteadiness(edges[:: finest(edges)]),
+        stray=stray(edges),
+        edge_error=(start.width_s + end.width_s) / 2 / elapsed_s,
+        edges=tuple(edges),
     )
 
 
@@ -319,7 +320,8 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
     known = [part for part in parts if part is not None]
     bursts = relative_sd([power for ns, power in poller.powers if start_ns <= ns <= end_ns])
     strays = off_line(list(range(len(known) + 1)), [0.0, *accumulate(known)])
-    return Stretch(start_ns, end_ns, power_W, None, relative_sd(known), bursts, strays, 0.0)
+    spread = relative_sd(known)
+    return Stretch(start_ns, end_ns, power_W, None, spread, bursts, strays, edge_error=0.0)
 
 
 def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:

@@ -217,7 +217,7 @@ def recorded_moments(
         if kind == "Allocation":
             fields = event.extra_fields
             if fields.device.type == device:
-                place, made = (device, fields.ptr), ("", 0)
+                place, made = (device, fields.ptr), ("", 0)  # an operation, and its end in ns
                 if operation is not None:
                     made = (operation.name, operation.end_time_ns)
                 time, size = event.start_time_ns, fields.alloc_size

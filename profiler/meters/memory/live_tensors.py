@@ -62,7 +62,8 @@ def most_alive(
         for one in alive
         if one.named
     ]
-    return LiveTensors(most, counted(rows), sum(one.rounding for one in alive), released, left)
+    rounding = sum(one.rounding for one in alive)
+    return LiveTensors(most, counted(rows), rounding, released=released, left=left)
 
 
 def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
