@@ -286,8 +286,13 @@ def exchanged(
     chosen = having if asked is None else asked
     losing = (s.part for k in chosen for s in blocks[(k - 1) % len(blocks)].sublayers)
     lost: Mapping[str, Poly] = next((part.sizes for part in losing if part in gone), {})
-    # sizes of the lost part, and defaults of letters that only the new mixer has; a letter that
-    # mixers share (`LETTERS`) and the lost part lacks is left to the network
+    return described.exchanged(old, _instead(described, new, mixer, lost), chosen, number)
+
+
+def _instead(described: Description, new: str, mixer: Mixer, lost: Mapping[str, Poly]) -> Use:
+    """The part of the mixer that `new` names ("mamba-2{N=64}"). A size is that of the braces, else
+    the network's, else that of the part replaced (`lost`: its sizes), else, of a letter that mixers
+    do not share (`LETTERS`), the mixer's default; other letters are left to the network."""
     own: dict[str, object] = {
         x: lost[x] if x in lost else mixer.letter(x).default
         for x in mixer.letters
@@ -297,7 +302,7 @@ def exchanged(
     braces = ",".join(f"{x}={value}" for x, value in own.items() if value is not None)
     mixer = load_mixer(new.partition("{")[0] + (f"{{{braces}}}" if braces else ""))
     sizes = {letter: Poly.of(value) for letter, value in mixer.given.items()}
-    return described.exchanged(old, Use(mixer.origin, mixer, sizes=sizes), chosen, number)
+    return Use(mixer.origin, mixer, sizes=sizes)
 
 
 def layer_numbers(option: str, typed: str) -> list[int]:

@@ -229,26 +229,7 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         near = difflib.get_close_matches(unknown[0], known, 1)
         hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(known))}"
         raise ModelError(f"{where}: unknown key '{unknown[0]}': {hint}")
-    changed: dict[str, Any] = {}
-    for key, value in entry.items():
-        now = getattr(base, key)
-        wanted = list if key in LISTS else dict if key in MAPPINGS else type(now)
-        if type(value) is not wanted:
-            kind = {list: "a list", dict: "an object", bool: "true or false", int: "a number"}
-            raise ModelError(
-                f"{where}: '{key}' must be {kind.get(wanted, 'a string')}, got {value!r}"
-            )
-        texts: Any = value
-        inside = texts.values() if key in TEXTS else texts if key in LISTS else ()
-        if not all(isinstance(item, str) for item in inside):
-            raise ModelError(f"{where}: '{key}' must hold strings alone, got {value!r}")
-        if key in LISTS:
-            changed[key] = tuple(value)
-        elif key in MAPPINGS:
-            many = {x: tuple(v) if isinstance(v, list) else v for x, v in entry[key].items()}
-            changed[key] = {**now, **many}
-        else:
-            changed[key] = value
+    changed = {key: _value(where, key, value, getattr(base, key)) for key, value in entry.items()}
     for name in (
         *changed.get("mixers", ()),
         *changed.get("encoder_mixers", ()),
@@ -266,3 +247,22 @@ def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
         return replace(base, **changed)
     except (TypeError, ValueError) as reason:
         raise ModelError(f"{where}: {reason}") from None
+
+
+def _value(where: str, key: str, value: Any, now: Any) -> Any:
+    """The value of the choice `key` after an entry of a data file gave `value`, where it was `now`:
+    a list as a tuple, an object added to the mapping `now`, anything else as it is. ModelError for
+    another type than the choice has."""
+    wanted = list if key in LISTS else dict if key in MAPPINGS else type(now)
+    if type(value) is not wanted:
+        kind = {list: "a list", dict: "an object", bool: "true or false", int: "a number"}
+        raise ModelError(f"{where}: '{key}' must be {kind.get(wanted, 'a string')}, got {value!r}")
+    given: Any = value
+    inside = given.values() if key in TEXTS else given if key in LISTS else ()
+    if not all(isinstance(item, str) for item in inside):
+        raise ModelError(f"{where}: '{key}' must hold strings alone, got {value!r}")
+    if key in LISTS:
+        return tuple(given)
+    if key in MAPPINGS:
+        return {**now, **{x: tuple(v) if isinstance(v, list) else v for x, v in given.items()}}
+    return value

@@ -44,20 +44,10 @@ def description(c: Choices) -> Description:
     else:
         stacks = (_stack(c, c.mixers),)
     found = Description(
-        c.name,
-        stacks,
-        tuple(_after_layers(c)),
-        c.kind,
-        c.title,
-        c.source,
-        c.place,
-        c.remark,
-        c.towers,
-        c.sizes,
-        c.formulas,
-        c.assumed,
-        choices=c,
-    )
+        c.name, stacks, tuple(_after_layers(c)), c.kind, title=c.title, source=c.source,
+        place=c.place, remark=c.remark, towers=c.towers, sizes=c.sizes, formulas=c.formulas,
+        assumed=c.assumed, choices=c,
+    )  # fmt: skip
     if c.form and not any(c.form == use.form for use in found.parts()):
         raise ModelError(
             f"{c.name}: none of its mixers has a form '{c.form}': their forms are "

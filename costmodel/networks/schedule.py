@@ -8,7 +8,7 @@ the depth of a pass. A stage is a phase, or `prefill` or `decode` of generation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import groupby
@@ -662,9 +662,17 @@ def longest_in_order(
     # `longest` keeps one path of several
     (walk,) = _paths(schedule(network, few), stage, recompute, rules)
     blocks = _folded([*_layer_by_layer(walk.steps, passed)])
-    further = number - few  # layers left out of the walk
     fixed = {stack.section for stack in network.described.stacks if stack.depth is not None}
-    # (stack, direction) -> the block of most layers, which stands for the layers left out too
+    return _with_layers_left_out(blocks, number - few, fixed)
+
+
+def _with_layers_left_out(
+    blocks: Sequence[Block], further: Poly, fixed: Collection[str]
+) -> tuple[Block, ...]:
+    """The pieces of a walk through few layers, for a path through `further` layers more: in each
+    stack but the `fixed` ones, forward and backward, the piece of most layers comes so much more
+    often. Unsupported if its layers do not divide `further`."""
+    # (stack, whether backwards) -> the piece of most layers
     most: dict[tuple[str, bool], Block] = {}
     for block in blocks:
         if block.place is not None and block.place[0] not in fixed:

@@ -50,6 +50,25 @@ WORK: Mapping[str, Figure] = {
 kernels of attention do: no value that was kept is among the least bytes."""
 
 
+ABOUT_FLOOR = (
+    "floor: the longest of these times, each taken alone: products at the fastest unit's dense "
+    "peak; compulsory bytes at the memory's bandwidth; exponentials on the special function units; "
+    "the span at one level a cycle; and, on a board with a kernel_time, the launch of one kernel, "
+    "with --impl of all kernels of its module; bound names the longest"
+)
+ABOUT_KERNELS = (
+    "kernels: each linear map is a matrix product, attention, a delta rule or a scan the kernels "
+    "of one implementation; operations between them, which compilers fuse, take no time; none is "
+    "below the floor"
+)
+ABOUT_MODULES = (
+    "modules: the operations that torch dispatches, one after the other, without the host's "
+    "launches, as reconcile --board predicts them; the module is that of --impl, whose form the "
+    "row then has, else the fastest of the row's form or, if no module of the default form has a "
+    "time, of another form; an interval may begin below the floor, which is that of the equations; "
+    "on a CPU, whose last cache serves repeated calls, a time may lie below the floor too"
+)
+"""What a floor is, and what the calls of kernels and of modules are."""
 OF_BACKWARD = (
     "floor of a backward pass: its bytes leave out values kept from the forward pass, which may be "
     "computed again; each pass reads inputs and weights, a training step reads them once, so that "
@@ -356,13 +375,7 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     instead: set[str] = set()
     yield f"board {on.caption}"
     if {"floor", "bound"} & {*shown}:
-        yield (
-            "floor: the longest of these times, each taken alone: products at the fastest unit's "
-            "dense peak; compulsory bytes at the memory's bandwidth; exponentials on the special "
-            "function units; the span at one level a cycle; and, on a board with a kernel_time, "
-            "the launch of one kernel, with --impl of all kernels of its module; bound names the "
-            "longest"
-        )
+        yield ABOUT_FLOOR
         instead |= _of_floors(on, cases)
         yield from _without_span(cases)
         if any(case.phase == "backward" for case in cases):
@@ -388,20 +401,9 @@ def notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     if each := [f"of {kind} {', '.join(found)}" for kind, found in kinds.items() if found]:
         yield f"phase {cases[0].phase}, predicted: {'; '.join(each)}"
     if of_kernels:
-        yield (
-            "kernels: each linear map is a matrix product, attention, a delta rule or a scan the "
-            "kernels of one implementation; operations between them, which compilers fuse, take no "
-            "time; none is below the floor"
-        )
+        yield ABOUT_KERNELS
     if of_modules:
-        yield (
-            "modules: the operations that torch dispatches, one after the other, without the "
-            "host's launches, as reconcile --board predicts them; the module is that of --impl, "
-            "whose form the row then has, else the fastest of the row's form or, if no module of "
-            "the default form has a time, of another form; an interval may begin below the floor, "
-            "which is that of the equations; on a CPU, whose last cache serves repeated calls, a "
-            "time may lie below the floor too"
-        )
+        yield ABOUT_MODULES
     yield from _lacking(on, cases, instead)
     if boards:
         yield (

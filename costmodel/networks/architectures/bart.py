@@ -113,15 +113,11 @@ class Bart:
             source=c.source,
             remark=CONSTANT if ends else "",
             sizes={
-                "d": c.size("d_model"),
-                "L": deep,
-                "u": c.size("vocab_size"),
-                "l": rows,
-                "e": rows,
+                "d": c.size("d_model"), "L": deep, "u": c.size("vocab_size"), "l": rows, "e": rows,
             },
             dtype=c.dtype,
             model_type=c.fields["model_type"],
-        )
+        )  # fmt: skip
 
     def _decoder_alone(self, c: Configuration, deep: int) -> Description:
         """The description of the network of the class ForCausalLM: a decoder of `deep` layers with

@@ -124,11 +124,7 @@ def read_falcon(c: Configuration) -> Description:
     after = block("hybrid", part("gated FFN", ffn), norm=norm).sublayers
     layer = Block("hybrid", (one, replace(two, before=None, beside=True), *after))
     return decoder(
-        c,
-        "FalconH1",
-        [layer] * c.size("num_hidden_layers"),
-        norm,
-        {"f": c.size("intermediate_size")},
-        state="fp32",
+        c, "FalconH1", [layer] * c.size("num_hidden_layers"), norm,
+        {"f": c.size("intermediate_size")}, state="fp32",
         remark="products with the multipliers of the configuration are not counted",
-    )
+    )  # fmt: skip

@@ -323,37 +323,21 @@ class Plain:
         """Describe the network that a configuration of this type describes: embedding, a block for
         each layer (mixer, then FFN or experts), and a head if its class has one. ModelError for a
         field whose value is not read here."""
-        c.with_class().require(self.fixed)
-        c.spellings = {**c.spellings, **self.spelled}
-        c.fields_read.update(self.numbers.split())  # a field that nothing reads is refused
-        c.replaced(**self.replaced)
-        c.agree(**{name: c.get(other) for name, other in self.same.items()})
-        if self.check and (words := self.check(c)):
-            raise c.refused(words)
+        self._prepare(c)
         named = self.norm if isinstance(self.norm, str) else self.norm(c)
         number, norm = c.size("num_hidden_layers"), NORMS[named]()
         kinds = self._kinds(c, number)
         both = (FULL, *self.mixers) if self.mixers else ()  # their fields count as read
         made = {kind: self._mixer(c, kind) for kind in dict.fromkeys((*kinds, *both))}
-        routed = self.experts.layers(c, number) if self.experts else [False] * number
-        # `routed`: whether each layer has experts; `after`: True -> experts, False -> FFN, the part
-        # after the mixer; `sizes`: letter -> value of the network's own sizes
-        remarks, sizes, after = [self.remark], dict[str, int](), dict[bool, Use]()
-        if any("mla" in made[kind].label for kind in kinds):
-            remarks.append(ABSORBED)
-        if any(routed) and self.experts:
-            after[True], remark = self.experts.read(c, self._activation(c))
-            remarks.append(remark)
-        elif self.experts:
-            c.fields_read.update((*OF_EXPERTS, self.experts.width))
+        latent = ABSORBED if any("mla" in made[kind].label for kind in kinds) else ""
+        routed, after, of_experts = self._after_mixers(c, number)
+        sizes = dict[str, int]()  # letter -> value of the network's own sizes
         if self.pads:
             sizes["l"] = c.size("max_position_embeddings") - self.pads
         if self.seen:
             sizes["e"] = self.seen(c)
         if not all(routed):
             sizes["f"] = self._width(c)
-            after[False] = self._ffn(c)
-        c.fields_read.update((self.width,) if isinstance(self.width, str) else ())
         place = self.place(c) if callable(self.place) else self.place
         places = dict.fromkeys(kinds, place) if isinstance(place, str) else place
         end = self.end if isinstance(self.end, bool) else self.end(c)
@@ -378,8 +362,8 @@ class Plain:
             called=self.called, ending_in=self._ending_in(c, norm),
             before=self._before(c, norm), pooler=self.pooler,
             sets=c.size(self.groups) if self.groups else None,
-            remark="; ".join(filter(None, remarks)), scaled=_switched(c, self.scaled),
-            cap=_switched(c, self.cap), scale=self.scale,
+            remark="; ".join(filter(None, (self.remark, latent, of_experts))),
+            scaled=_switched(c, self.scaled), cap=_switched(c, self.cap), scale=self.scale,
             bias=_switched(c, self.head_bias), entry=entry, beyond=self.beyond,
         )  # fmt: skip
 
@@ -402,6 +386,33 @@ class Plain:
             inner = (replace(first, before=None), *others)
             found[0] = replace(found[0], name=f"first {found[0].name}", sublayers=inner)
         return found
+
+    def _prepare(self, c: Configuration) -> None:
+        """Give the configuration the class's defaults and the type's spellings of fields, and check
+        the fields of `fixed`, `same` and `check`: ModelError for a value that is not read."""
+        c.with_class().require(self.fixed)
+        c.spellings = {**c.spellings, **self.spelled}
+        c.fields_read.update(self.numbers.split())  # a field that nothing reads is refused
+        c.fields_read.update((self.width,) if isinstance(self.width, str) else ())
+        c.replaced(**self.replaced)
+        c.agree(**{name: c.get(other) for name, other in self.same.items()})
+        if self.check and (words := self.check(c)):
+            raise c.refused(words)
+
+    def _after_mixers(
+        self, c: Configuration, number: int
+    ) -> tuple[Sequence[bool], Mapping[bool, Use], str]:
+        """(for each of `number` layers whether it has experts, True -> experts and False -> FFN,
+        as far as some layer has them, a remark on the experts, "" for none)."""
+        routed = self.experts.layers(c, number) if self.experts else [False] * number
+        after, remark = dict[bool, Use](), ""
+        if any(routed) and self.experts:
+            after[True], remark = self.experts.read(c, self._activation(c))
+        elif self.experts:
+            c.fields_read.update((*OF_EXPERTS, self.experts.width))
+        if not all(routed):
+            after[False] = self._ffn(c)
+        return routed, after, remark
 
     def _kinds(self, c: Configuration, number: int) -> list[str]:
         """The kind of attention or other mixer of each of `number` layers, as a list of names

@@ -143,15 +143,11 @@ def _decoder(
     made = {
         FULL: attention(c, *bias, "gate", "qk-norm", *turned, **share),
         LINEAR: mixer(
-            "gated-deltanet",
-            (),
-            n=c.size("linear_num_value_heads"),
-            g=c.size("linear_num_key_heads"),
-            K=c.size("linear_key_head_dim"),
-            V=c.size("linear_value_head_dim"),
-            k=c.size("linear_conv_kernel_dim"),
+            "gated-deltanet", (), n=c.size("linear_num_value_heads"),
+            g=c.size("linear_num_key_heads"), K=c.size("linear_key_head_dim"),
+            V=c.size("linear_value_head_dim"), k=c.size("linear_conv_kernel_dim"),
         ),
-    }
+    }  # fmt: skip
     norm = parts.rms_norm(gain="1 + w")
     layers = [
         block(kind.removesuffix("_attention"), made[kind], after, norm=norm)

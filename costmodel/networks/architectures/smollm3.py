@@ -64,16 +64,13 @@ def read(c: Configuration) -> Description:
     ffn = part("gated FFN", parts.gated_ffn(c.activation("hidden_act"), c.switch("mlp_bias")))
     made = {
         (turn, near): attention(
-            c,
-            *bias,
-            *(("window",) if near else ()),
-            *(turned if turn else ()),
+            c, *bias, *(("window",) if near else ()), *(turned if turn else ()),
             w=width if near else None,
         )
         for turn in (True, False)
         for near in (True, False)
         if not near or width is not None
-    }
+    }  # fmt: skip
     layers = [
         block("rotary" if turn else "no positions", made[turn, kind == NEAR], ffn, norm=norm)
         for turn, kind in zip(turns, kinds, strict=True)

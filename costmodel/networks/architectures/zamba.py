@@ -46,17 +46,9 @@ def read(c: Configuration) -> Description:
     an untied head the class shares no block, and each block keeps adapters of other layers."""
     c.with_class().require({"use_shared_block_lora": (True,), "use_shared_mlp_lora": (True,)})
     c.fields_read.update(ONLY_NUMBERS)
-    number, d = c.size("num_hidden_layers"), c.size("hidden_size")
-    usual = [HYBRID if k in BY_DEFAULT else PLAIN for k in range(54)]
-    listed = c.get("layers_block_type") or usual
-    kinds = c.layer_types(number, KINDS, listed, "layers_block_type")
-    assert kinds is not None
-    inner, heads = c.size("mamba_expand") * d, c.size("n_mamba_heads")
+    kinds = _kinds(c, [HYBRID if k in BY_DEFAULT else PLAIN for k in range(54)])
+    inner, heads = _inner(c)
     c.agree(conv_kernel=c.size("mamba_d_conv"), expand=c.size("mamba_expand"))
-    if inner % heads:
-        raise c.refused(
-            f"n_mamba_heads = {heads} does not divide mamba_expand * hidden_size = {inner}"
-        )
     norm, sets = parts.rms_norm(), c.size("num_mem_blocks")
     state = mixer(
         "mamba-2", map_biases(c, "add_bias_linear"), n=heads, P=inner // heads,
@@ -138,14 +130,7 @@ def read_1(c: Configuration) -> Description:
     period, offset = c.size("attn_layer_period"), c.number("attn_layer_offset")
     first = [PLAIN, PLAIN, HYBRID]
     usual = [*first, *(HYBRID if k % period == offset else PLAIN for k in range(number - 3))]
-    listed = c.get("layers_block_type") or usual
-    kinds = c.layer_types(number, KINDS, listed, "layers_block_type")
-    assert kinds is not None
-    inner, heads, n = c.size("mamba_expand") * d, c.size("n_mamba_heads"), _heads(c)
-    if inner % heads:
-        raise c.refused(
-            f"n_mamba_heads = {heads} does not divide mamba_expand * hidden_size = {inner}"
-        )
+    kinds, (inner, heads), n = _kinds(c, usual), _inner(c), _heads(c)
     c.agree(attention_hidden_size=2 * d)
     rank = c.get("mamba_dt_rank")
     rank = -(-d // 16) if rank == "auto" else c.size("mamba_dt_rank")
@@ -176,6 +161,23 @@ def _heads(c: Configuration) -> int:
     """The number of heads of queries; ModelError if the heads of keys do not divide them."""
     c.divide("num_key_value_heads", "num_attention_heads")
     return c.size("num_attention_heads")
+
+
+def _kinds(c: Configuration, usual: Sequence[str]) -> Sequence[str]:
+    """The kind of each layer, as `layers_block_type` lists them, else as `usual` does; ModelError
+    for a list of another length than the number of layers."""
+    listed, number = c.get("layers_block_type") or usual, c.size("num_hidden_layers")
+    return c.layer_types(number, KINDS, listed, "layers_block_type") or ()
+
+
+def _inner(c: Configuration) -> tuple[int, int]:
+    """The number of Mamba's inner channels and of its heads, which must divide it (ModelError)."""
+    inner, heads = c.size("mamba_expand") * c.size("hidden_size"), c.size("n_mamba_heads")
+    if inner % heads:
+        raise c.refused(
+            f"n_mamba_heads = {heads} does not divide mamba_expand * hidden_size = {inner}"
+        )
+    return inner, heads
 
 
 def _around(plain: Block, uses: tuple[Use, ...], later: bool) -> Block:

@@ -129,15 +129,14 @@ class Figures:
                 "formulas for MFU count the tokens of one sequence, and layers of cross-attention "
                 "read further rows"
             )
-        rows: dict[Use, int | None] = {}  # part with attention -> its window; None: all tokens
-        recurrent: set[Use] = set()
-        for held in holding.parts:
-            if held.role == "state":
-                recurrent.add(held.use)
-            for array in held.arrays:
-                if held.role == "cache" and not array.convolved:
-                    # rows of earlier tokens, and the token's own
-                    rows[held.use] = None if array.most is None else array.most + 1
+        recurrent = {held.use for held in holding.parts if held.role == "state"}
+        # part with attention -> its window (rows of earlier tokens, and the token's own) or None
+        windows = {
+            held.use: None if array.most is None else array.most + 1
+            for held in holding.parts
+            for array in held.arrays
+            if held.role == "cache" and not array.convolved
+        }
         graph = graph_of(self.network, self.counting)
         for use in self.network.uses:
             if use.regularises:
@@ -153,23 +152,23 @@ class Figures:
             chosen = {x: entries_read(use.mixer)[x] for x in entries}
             read = sum(self._at(n, use, use.runs) for n in chosen.values())
             pair = 0
-            if use in rows:
+            if use in windows:
                 one = split(graph, use).pairs.substitute(use.sizes)
                 # at one token a causal attention has one pair of a query and a key
                 pair = one.at({**self.sizes, "l": 1})
             yield Part(
                 use,
                 kind,
-                use.runs.at(self.sizes),  # layers
-                part_sizes(use, self.sizes),
-                sum((head or here).values()),  # weights
-                here.get("W_R", 0),  # router
-                max(0, own - sum(here.values())),  # others
-                idle,
-                read,
-                pair,
-                rows.get(use),  # window
-                use in recurrent,
+                layers=use.runs.at(self.sizes),
+                sizes=part_sizes(use, self.sizes),
+                weights=sum((head or here).values()),
+                router=here.get("W_R", 0),
+                others=max(0, own - sum(here.values())),
+                idle=idle,
+                read=read,
+                pair=pair,
+                window=windows.get(use),
+                recurrent=use in recurrent,
             )
 
     def _at(self, number: Poly, use: Use, times: Poly) -> int:
