@@ -190,18 +190,18 @@ class _RowAxis:
 
     @property
     def split(self) -> System:
-        """The system with the axis split in two: the number of the chunk, and the row in the chunk.
-        A position flattened on the axis, (q-1)*C + e, becomes the two positions q and e; an index
-        alone on the axis is replaced by two indices first. Where sizes may leave the last chunk
-        incomplete, `Array.rows` keeps (axis, number of rows). Only for an axis that can be
-        split."""
+        """The system with the axis split in two, the number of the chunk and the row in the chunk:
+        A of shape (l, d), with A[(q-1)*C + e, s], becomes A of shape (l/C, C, d), with A[q, e, s];
+        an index alone on the axis is replaced by two indices first. Where sizes may leave the last
+        chunk incomplete, q ends at ceil(l/C), and `Array.rows` keeps (axis, l). Only for an axis
+        that can be split."""
         array, axis, chunk = self.array, self.axis, self.chunk
         assert chunk is not None
         number = array.shape[axis] / chunk
-        whole = is_extent(self.system.mixer, self.system.form, number)
-        ends = (number if whole else ceil_div(array.shape[axis], chunk), chunk)
+        full = is_extent(self.system.mixer, self.system.form, number)  # all chunks are full
+        ends = (number if full else ceil_div(array.shape[axis], chunk), chunk)
         shape = (*array.shape[:axis], *ends, *array.shape[axis + 1 :])
-        two = replace(array, shape=shape, rows=None if whole else (axis, array.shape[axis]))
+        two = replace(array, shape=shape, rows=None if full else (axis, array.shape[axis]))
 
         def places(positions: tuple[Position, ...]) -> tuple[Position, ...]:
             """Positions in the array, with q and e in place of (q-1)*C + e on the axis."""
@@ -223,7 +223,7 @@ class _RowAxis:
                 if of is array and (found := _lone_index(equation, positions[axis]))
             }
             for index in lone.values():
-                equation = _with_chunk_index(equation, index, chunk, number if whole else None)
+                equation = _with_chunk_index(equation, index, chunk, number if full else None)
             made = replace(equation, value=with_refs(equation.value, entry))
             if equation.array is array:
                 made = replace(made, array=two, positions=places(equation.positions))
@@ -261,12 +261,13 @@ def _lone_index(equation: Equation, place: Position) -> Index | None:
 
 
 def _over_whole_chunks(
-    equation: Equation, positions: Sequence[Position], axis: int, extent: Poly
+    equation: Equation, positions: Sequence[Position], axis: int, rows: Poly
 ) -> bool:
-    """Whether the position (q-1)*C + e on `axis` (of `extent` rows) runs over all places e of each
+    """Whether the position (q-1)*C + e on `axis` (of `rows` rows) runs over all places e of each
     chunk q, while no other position, and no range of another position's index, uses q or e: then
-    the entries are an affine region on one axis, and the axis need not be split. A gathered chunk
-    may be read at some places only, as which entries these are depends on values anyway."""
+    the entries are an affine region on one axis, and the axis need not be split. False for one
+    place of each chunk (e a size or number); a gathered chunk may be read at a part of the range of
+    its index e, as which entries these are depends on values anyway."""
     flat = positions[axis]
     named = {*names_in([flat])}  # q and e; of the other positions, `others` and their `bounds`
     others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}
@@ -282,7 +283,7 @@ def _over_whole_chunks(
     if isinstance(flat, Flat):
         # the ranges of the place must follow from 1 <= place <= C and from the end of the array
         inner = {c for c in own if not c.variables.isdisjoint(flat.inner.variables)}
-        within = (own - inner) | places | {extent - flat.value}
+        within = (own - inner) | places | {rows - flat.value}
         if not all(implied(frozenset(within), c) for c in inner):
             return False
     own |= places
@@ -317,14 +318,14 @@ def with_chunks(equation: Equation, row: Position | None = None) -> Equation:
 
 
 def _beside_chunk_index(equation: Equation, index: Index, chunk: Poly) -> Equation:
-    """The equation with a free index q for the chunk number of a free index i, in chunks of `chunk`
-    rows: (i - 1)//C is q - 1, and i runs over the rows (q - 1)*C + 1..q*C of its range."""
+    """The equation with a free index q beside a free index i, for its chunk number in chunks of
+    `chunk` rows: q - 1 for (i - 1)//C, and i runs over the rows (q - 1)*C + 1..q*C of its range."""
     last = min(index.upper, key=lambda end: len(end.variables))
     first = tuple((low - 1) // chunk + 1 for low in index.lower if not low.variables)
     chunks = Index(f"{index.name}_chunk", first or (Poly.of(1),), ((last - 1) // chunk + 1,))
     q = chunks.as_poly()
     lower, upper = (*index.lower, (q - 1) * chunk + 1), (*index.upper, q * chunk)
-    rounded = (index.as_poly() - 1) // chunk
+    rounded = (index.as_poly() - 1) // chunk  # for a number, (i + 15)//16 - 1
     (atom,) = (atom for atom in rounded.atoms if isinstance(atom, Fn))
     values: dict[str, Poly] = {atom: q - 1 + Poly.atom(atom) - rounded}
     others = [substitute(i, values) for i in equation.indices if i is not index]
@@ -387,7 +388,8 @@ def _with_chunk_index(
 ) -> Equation:
     """The equation with a free index i replaced by a chunk index q and a place index e, with i =
     (q - 1)*C + e for chunks of C = `chunk` rows. `number` is the number of chunks if all chunks are
-    full; None if the last chunk may be incomplete: e then ends where the range of i ends."""
+    full; None if the last chunk may be incomplete: q then ends at l//C + 1 for i <= l, and e where
+    the range of i ends, so that chunk l//C + 1 is empty where C divides l."""
     q, e = (Poly.atom(f"{index.atom}_{what}") for what in ("chunk", "place"))
     before = (q - 1) * chunk
     name = index.name

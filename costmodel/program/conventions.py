@@ -252,7 +252,9 @@ class Convention:
 
     @property
     def caption(self) -> str:
-        """The convention in words, for a caption."""
+        """The convention in words, joined by "; ". A peer's meaning alone; else the accounting, the
+        scale, how a softmax and masked pairs are computed (said also of the defaults), and each
+        further rewrite and option of a backward pass that is set."""
         if self.peer:
             return PEERS[self.peer].meaning
         parts = [ACCOUNTINGS[self.accounting]]
@@ -300,8 +302,8 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 def _read(parts: tuple[str, ...]) -> Convention:
     """The convention of names without duplicates, sorted into accounting, rewrites or peer. The
     default scale is left out of the rewrites, so that naming it changes no answer. Raises
-    ConventionError: an unknown name, a peer with other names, names that exclude each other, or a
-    padding without `dense`."""
+    ConventionError: an unknown name (`recompute=ARRAY` takes any text), a peer with other names,
+    names that exclude each other, or a padding (`padded`, `padded-rows`) without `dense`."""
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:

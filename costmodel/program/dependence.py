@@ -240,13 +240,13 @@ def _latest_of(
     equation: Equation, read: Read, term: Term, length: frozenset[str]
 ) -> Iterator[Term]:
     """Yield the latest token that a reference reads while the reduction indices around it run, as
-    terms (token, conditions) in the free indices of the equation: (i, none) for x[j] in the sum
-    over j <= i; several terms if the maximum has cases. The conditions of a result say where the
-    reduction has a summand that reads such an entry, unless every point is proven to have one.
+    terms (token, conditions) in the free indices of the equation. For x[j] in the sum over j <= i
+    the `term`, in the indices around the read, is (j, none), and the result (i, none); several
+    terms if the maximum has cases. The conditions of a result say where the reduction has a summand
+    that reads such an entry, unless every point is proven to have one.
 
-    `length`: the letters of the sizes in the length of the sequence. Bounds at the length are left
-    out where an index has others and none is proven the tightest: i for j <= min(i, l).
-    Unsupported: whether the token rises with an index is unknown.
+    `length`: the letters of the sizes in the length of the sequence (`_maximised`). Unsupported:
+    whether the token rises with an index is unknown.
     """
     around = equation.domain | read.constraints
     found = [(term.token, around | term.where)]
@@ -270,8 +270,9 @@ def _maximised(
     token: Poly, index: Index, known: Constraints, further: Constraints, length: frozenset[str]
 ) -> Iterator[tuple[Poly, Constraints]]:
     """Yield the maximum of an affine `token` while `index` runs over its range, as (maximum,
-    constraints) per case. If the length of the sequence is one of several bounds of the index, the
-    sequence is taken to be endless: the maximum for j <= min(i, l) is the value at i.
+    constraints) per case: of the token j for j <= min(i, C), i where C >= i, and C where i > C. If
+    the length l of the sequence is one of several bounds of the index, the sequence is taken to be
+    endless: the maximum for j <= min(i, l) is i. A token that falls is largest at a lower bound.
 
     Args:
         known: all constraints on the indices around the term.

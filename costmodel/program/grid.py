@@ -154,7 +154,7 @@ class Points:
     def _value(self, poly: Poly) -> Any:
         """The value of a polynomial at every point of the grid, as an array that broadcasts to the
         grid, or one number if it names no index; computed as constant + slopes * indices if it is
-        affine with whole coefficients, else monomial by monomial."""
+        affine with whole coefficients, else monomial by monomial (functions are of sizes alone)."""
         along = self.along
         if line := _affine(poly, self.known):
             constant, slopes = line

@@ -53,8 +53,8 @@ def squared_error(shape: Shape) -> Mixer:
 
 @cache
 def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
-    """The loss as a mixer: y (1,) is the cross-entropy of scores x (l, u) and a target class per
-    row, `target` (l,), which is minus the mean over rows of the target's log-softmax.
+    """The loss as a mixer: y (1,) is the cross-entropy of scores x (l, u) and a target class (1 to
+    u) per row, `target` (l,), which is minus the mean over rows of the target's log-softmax.
 
     Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's maximum
     first. `smoothed`: a tenth of the target is spread over the classes (label smoothing, Szegedy et

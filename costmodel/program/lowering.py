@@ -95,7 +95,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     masked = next((name for name in rewrites if computes_masked([name])), "")
     keys = max((rows_of_block(name, ONLINE) for name in rewrites), default=0)
     system = _one_by_one(
-        form, tuple(written), masked, keys, bool(keys) and "zero-state" in rewrites
+        form, tuple(written), masked, keys, from_zero=bool(keys) and "zero-state" in rewrites
     )
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
@@ -426,7 +426,8 @@ def _in_blocks(system: System, rows: int) -> System:
 def _to_ends_of_block(index: Index, free: Mapping[str, Index], rows: int) -> Index:
     """The index with each bound that names one of the `free` indices (atom -> index), such as i,
     taken at the first or the last row of i's block of `rows` rows, whichever gives the wider range,
-    and within the range of i."""
+    and within the range of i: i - 7..i becomes 16*((i - 1)//16) - 6..min(16*((i - 1)//16) + 16, l).
+    A union of ranges is unchanged."""
     if isinstance(index, UnionIndex):
         return index
 
@@ -555,7 +556,7 @@ def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Inde
     dropped where a bound in sizes alone remains. Without such a bound, each bound is taken at the
     end of the (widened) outer index where it leaves the wider range: j <= i becomes j <= l, and
     j <= l - i + 1 becomes j <= l. An index in `rows`, over the places of a chunk, keeps the bounds
-    that name its chunk: the chunk's end. `by_atom`: name -> index."""
+    that name its chunk: the chunk's end. `by_atom`: atom -> index, of a union its hull."""
     among = {*(rows if index.atom in rows else by_atom)} & {*by_atom}
 
     def outward(bounds: Sequence[Poly], *, upper: bool) -> tuple[Poly, ...]:
@@ -648,7 +649,8 @@ class _Pads:
     def _made(self, of: Array, window: Window, step: str) -> Array:
         """A new padded copy of an array, named by `step` (x.pad), with the positions first..last of
         the window (axis, first, last). Three equations join `waiting`: of the array's entries, of
-        the zeros before them and of the zeros behind them, which may be none."""
+        the zeros before them and of those after them, which may be none. For x of l rows and the
+        window (0, -1, l): zeros in rows 1..2, x in rows 3..l + 2, and a range without rows."""
         axis, first, last = window
         shape = (*of.shape[:axis], last - first + 1, *of.shape[axis + 1 :])
         made = derived(of, "padding", step, shape=shape)

@@ -206,7 +206,7 @@ class _Softmax:
 
     def of_block(self, part: Node, number: Poly) -> Node:
         """An expression with the keys of block `number` alone: a sum or maximum runs over these
-        keys, any other expression is taken at one of them."""
+        keys, any other expression is taken at key e of them: S[i, (q-1)*16 + e] for S[i, j]."""
         inner = self.place(number)
         match part:
             case Reduce() if part.over == (self.key,):
@@ -245,7 +245,9 @@ class _Softmax:
         return call("floor_div", end / by - 1, self.rows // by) + 1
 
     def last_blocks(self, row: Equation) -> Iterator[tuple[Poly, tuple[Index, ...]]]:
-        """Yield (number of the last block of keys, indices of those rows of `row` that have it).
+        """Yield (number of the last block of keys, indices of those rows of `row` that have it):
+        for blocks of 16 keys j <= 32*g, j <= l (blocks g of 32 rows, `dense=32`), 2*g for g up to
+        (l + 15)//32, and (l - 1)//16 + 1 for later g.
 
         Raises:
             Unsupported: the number has no formula.
@@ -257,23 +259,21 @@ class _Softmax:
                 yield last, row.indices
                 return
         # one end in an index of blocks of `by` rows each, and one in sizes
-        (end, last), (whole, every), *more = sorted(
+        (end, last), (end_of_all, last_of_all), *more = sorted(
             ends.items(), key=lambda each: len(each[1].variables), reverse=True
         )
         index = next((i for i in row.indices if end.variables == {i.atom}), None)
         by = end.coefficient(index.atom).constant() if index else None
-        if more or every.variables or not index or not by or end != index.as_poly() * by:
+        if more or last_of_all.variables or not index or not by or end != index.as_poly() * by:
             raise Unsupported(
                 f"{self.result.name}: no formula for the last block of {self.rows} keys of a row"
             )
-        whole_blocks = by % self.rows == 0  # of keys in a block of rows
         # up to this value of the index, a row's last block is that of its own end
-        full = call(
-            "floor_div", whole - 1 + self.rows if whole_blocks else every * self.rows, Poly.of(by)
-        )
+        reached = end_of_all - 1 + self.rows if by % self.rows == 0 else last_of_all * self.rows
+        full = call("floor_div", reached, Poly.of(by))
         for number, changed in (
             (last, replace(index, upper=(*index.upper, full))),
-            (every, replace(index, lower=(*index.lower, full + 1))),
+            (last_of_all, replace(index, lower=(*index.lower, full + 1))),
         ):
             yield number, tuple(changed if i is index else i for i in row.indices)
 

@@ -363,9 +363,9 @@ class Owners:
 
         def ends(index: Index, constraint: Poly) -> bool:
             """Whether a constraint on an index is a bound that the length gives: with the length,
-            and either an upper bound without other indices, or one that falls as a token rises:
-            l - i for the token i, l/2 - q for the token 2*q + e. Of an index that is in no token, a
-            bound that the others imply, as the number of the last chunk of l rows."""
+            and either an upper bound without other indices (l - i, l/2 - q), or one that falls as a
+            token rises: l - 2*q - e, a bound of e, for the token 2*q + e. Of an index that is in no
+            token, a bound that the others imply, as the number of the last chunk of l rows."""
             others = {i.atom for i in equation.indices} - {index.atom}
             if not self.tokens.length <= constraint.letters:
                 return False
@@ -443,15 +443,20 @@ class Owners:
             left = [one for one in left if one not in found]
         yield from ((index.name, bounded_by(index, bound)) for index, bound in left)
         for read in reads(equation):
-            # the indices of the entry's token, and those whose ranges depend on these indices
-            seen = self.tokens.indices_of(read.ref)
-            for index in reversed(read.over):
-                if any(seen & c.letters for c in index.constraints):
-                    seen |= {index.atom}
-                for bound in index.constraints if index.atom in seen else ():
-                    others = (equation.domain | read.constraints) - {bound}
-                    if self.tokens.length <= bound.letters and not implied(others, bound):
-                        yield index.name, bounded_by(index, bound)
+            yield from self._bounded_read(equation, read)
+
+    def _bounded_read(self, equation: Equation, read: Read) -> Iterator[tuple[str, Poly]]:
+        """Yield such bounds of the reduction indices around a reference: (j, l) for the sum over j
+        in i..l of x[j]."""
+        # the indices of the entry's token, and those whose ranges depend on these indices
+        seen = self.tokens.indices_of(read.ref)
+        for index in reversed(read.over):
+            if any(seen & c.letters for c in index.constraints):
+                seen |= {index.atom}
+            for bound in index.constraints if index.atom in seen else ():
+                others = (equation.domain | read.constraints) - {bound}
+                if self.tokens.length <= bound.letters and not implied(others, bound):
+                    yield index.name, bounded_by(index, bound)
 
 
 def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:

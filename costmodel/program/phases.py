@@ -177,7 +177,7 @@ def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]
     if known.ending:
         raise Unsupported(known.ending)
     return tuple(
-        IterationDomain(equation, constraints, False)
+        IterationDomain(equation, constraints, once=False)
         for equation in system.equations
         if equation.array in known.tokens.from_inputs
         for constraints in at_token(known.unbounded(equation), known.instance(equation), T)
@@ -249,8 +249,8 @@ def overruns(system: System) -> tuple[Overrun, ...]:
 
 def _overruns_of(part: IterationDomain, read: Read) -> Iterator[Overrun]:
     """Yield an `Overrun` for each way in which a reference of `part` may read outside of its array
-    for one new token t: on each axis, past the end and before the start. Axes with a gather,
-    x[p[i]], or a flattened position, (q - 1)*C + e, are skipped."""
+    for one new token t (`NOW` in the conditions): on each axis, past the end and before the start.
+    Axes with a gather, x[p[i]], or a flattened position, (q - 1)*C + e, are skipped."""
     hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)

@@ -227,8 +227,8 @@ def _axes(
     lags: Container[int | None],
 ) -> Iterator[Mapping[Array, int]]:
     """Yield the choices of one row axis per array, as array -> axis, under which the lag (row
-    written minus row read) of each reference `inside` the loop is in `lags` and no equation writes
-    at a flattened row, (q - 1)*C + e, or a gathered one, p[i]."""
+    written minus row read) of each reference `inside` the loop is in `lags`, such as {0, 1}, and no
+    equation writes at a flattened row, (q - 1)*C + e, or a gathered one, p[i]."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
         """Whether no array's chosen row axis is written at a flattened or gathered position, and

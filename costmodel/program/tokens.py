@@ -204,8 +204,8 @@ class Tokens:
         self, ref: Ref, around: Constraints, *, ends: bool = True
     ) -> list[tuple[Constraints, bool]]:
         """The points around a reference in disjoint parts, as (constraints, whether the entry that
-        is read depends on an input or a context). `ends`: the sequence has a finite length, False
-        for an endless sequence.
+        is read depends on an input or a context); one part, if tokens are not derived and each
+        entry is proven to depend. `ends`: the sequence is finite; False: it is endless.
 
         Raises:
             Unsupported: which entries depend on an input is not derived.
