@@ -114,7 +114,7 @@ def run(
         accounting: "strict" (R-1 additions in a sum of R terms) or "mac" (R).
         dense: entries outside of an array, or never defined, are zeros that are multiplied like any
             other entry; otherwise reading one is an error.
-        arrays: values by name, for inputs, parameters and buffers; random values by default.
+        arrays: values by name, for inputs, contexts, parameters and buffers; by default random.
         ready: equations whose results exist from the start: they are executed, but cost nothing.
 
     Raises:

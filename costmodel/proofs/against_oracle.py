@@ -128,7 +128,8 @@ class OracleComparison:
         self.check("values", derived, str(expected.tolist()))
 
     def _inference(self, sizes: Sizes, run: Execution) -> None:
-        """Compare every question about one token, for t = 1..l.
+        """Compare every question about one token, for t = 1..l; none may have an answer if the form
+        is not causal, as derived or as executed.
 
         An answer is about a sequence that goes on after the token, and is compared with the
         execution of a longer sequence. If counts depend on l, operations are compared with `run`,

@@ -41,8 +41,8 @@ class GradientComparison(OracleComparison):
 
         Costs are compared in the phases backward and training-step. If the form has a maximum,
         depths are compared in an execution on equal input rows (`deep_...`), where the first entry
-        is chosen in every maximum. Values are not compared under `dense`. Without derived
-        gradients, `refused` gets the reason alone.
+        is chosen in every maximum. Values are not compared under `dense` or `dense=ROWS`. Without
+        derived gradients, `refused` gets the reason alone.
         """
         try:
             system = system_of(self.mixer, self.form, self.rewrites, "backward")

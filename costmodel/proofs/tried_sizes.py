@@ -21,10 +21,11 @@ LONG = 67
 
 
 def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """Sets of sizes from small to large: all ones, then small primes, handed out in turn; d, and
-    each size with a divisor among the sizes, is 2 times its divisor (in the set of ones, both are
-    1), or more if an extent or bound needs it (`raised`). If a set does not fit the mixer, its d,
-    if any, is doubled up to twice; a set that does not fit then is left out.
+    """Sets of sizes from small to large: all ones, then small primes, handed out in turn; d beside
+    n, and each size with a divisor among the sizes (at most 3), is 2 times its divisor (in the set
+    of ones, both are 1), or more if an extent or bound needs it (`raised`): l = 2, n = 3, d = 6. If
+    a set does not fit the mixer, its d, if any, is doubled up to twice; a set that does not fit
+    then is left out.
 
     Raises:
         SizeError: no set of small sizes fits the mixer.

@@ -147,8 +147,8 @@ def gradients(
     its gradient, of the same shape. Arrays without a gradient are left out.
 
     Args:
-        arrays: name -> array, for inputs, parameters and buffers; with the option `loss` also its
-            target, named `y.target` for an output y.
+        arrays: name -> array, as in `evaluate`; with the option `loss` also its target, named
+            `y.target` for an output y.
         gradient: the gradient of the loss with respect to the output, shaped like the output; with
             the option `loss` the gradient with respect to the loss itself, shaped (1,).
         training: options of the backward pass: `recompute`, `only`, `loss`.
@@ -356,9 +356,9 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
     at, shape = inner.points, inner.points.shape
     body = np.broadcast_to(_entry(inner, node.body), shape)
     outside = ~np.broadcast_to(at.mask, shape)
-    falling = body if node.sorts else -body
+    key = body if node.sorts else -body  # a sort ascends, other selections begin at the largest
     # entries outside the range come last, and of equal entries the first comes first
-    order = np.lexsort((falling, outside), axis=-1) + at.extent(node.over[0])[0]
+    order = np.lexsort((key, outside), axis=-1) + at.extent(node.over[0])[0]
     if rank(equation) is None:
         return order[..., 0] if order.size else np.zeros(shape[:-1], np.int64)
     # a row of ranks may be longer than the number of entries: the missing positions are 0
