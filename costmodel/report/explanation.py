@@ -476,30 +476,32 @@ def _fewer(form: str, other: str, about: Crossover, names: Names) -> Line:
     a condition on the sizes; or that both take equally many. () if the condition is not derived,
     has several cases or a square root. `names`: size letter -> its symbol in LaTeX."""
     try:
-        own, its = (each.cases for each in about.conditions)
+        own, rival = (each.cases for each in about.conditions)  # where `form`, `other` takes fewer
     except Unanswered:
         return (f"{form} takes as many operations as {other}",)
     except SizeError:
         return ()
-    if not own and not its:
+    if not own and not rival:
         return (f"{form} takes as many operations as {other}",)
     if not own:
         return (f"{form} never takes fewer operations than {other}",)
     if own == (Holding((), frozenset()),):
         return (f"{form} always takes fewer operations than {other}",)
-    bounds = [bound for case in (*own, *its) for bound in case.bounds]
+    bounds = [bound for case in (*own, *rival) for bound in case.bounds]
     if len(own) > 1 or any(bound.root.terms for bound in bounds):
         return ()
     many: Line = ()
     # a single bound of one size, such as l > d: both forms take as many operations at l = d; if the
-    # other form never takes fewer, at all l <= d (of l > 1, only l = 1 is left)
+    # other form never takes fewer, at all l <= d (of l > 1, only l = 1 is left). A bound with a
+    # number as divisor (`Bound.below`), such as t > 3/4 + d, is no whole size
     if (
         own[0].bounds
         and len(bounds) < 3
         and not own[0].where
         and [*bounds[0].below.terms.values()] == [1]
     ):
-        equal = "=" if its or bounds[0].above == 1 else "<=" if bounds[0].relation == ">" else ">="
+        alone = rival or bounds[0].above == 1
+        equal = "=" if alone else "<=" if bounds[0].relation == ">" else ">="
         many = (", as many where ", _condition(replace(bounds[0], relation=equal), names))
     fewer = _condition(own[0], names)
     return (f"{form} takes fewer operations than {other} where ", fewer, *many)

@@ -575,7 +575,7 @@ def require_plain(variable: str, ends: Iterable[Bound]) -> None:
 def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
     """The constraints with the variables `hidden` eliminated (i <= j <= l without j: i <= l), by
     equations where possible, else by Fourier-Motzkin. Unsupported where a lower and an upper bound
-    have strides (bound multiples of the variable), so that no integer may lie between them."""
+    have strides (i <= 2*j and 3*j <= k), so that no integer may lie between them."""
     remaining = set(constraints)
     waiting = list(hidden)
     while waiting:

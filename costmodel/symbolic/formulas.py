@@ -168,7 +168,7 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> po
     Raises:
         FormulaError: a size without a value, a division by zero, a fraction where a whole number is
             needed, a function without an exact value, more terms than `budget`, or a power with
-            more than `MOST_BITS` bits.
+            more than `MOST_BITS` bits. TooMuch: more steps of arithmetic than `limited` allows.
     """
     if isinstance(node, Number):
         return _whole(node.value)

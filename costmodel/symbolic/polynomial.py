@@ -397,8 +397,8 @@ class Poly(Written):
 
     def rational(self, sizes: Mapping[str, int]) -> Number:
         """The exact value at integer sizes, an int if it is whole. SizeError for a missing size,
-        ValueError for a function without a value. A polynomial that is evaluated often becomes a
-        function of Python, which takes a tenth of the time."""
+        ValueError for a function without a value, ZeroDivisionError for a divisor 0. A polynomial
+        that is evaluated often becomes a function of Python, which takes a tenth of the time."""
         if self._compiled is not None:
             try:
                 return self._compiled(sizes)

@@ -25,7 +25,8 @@ def ordered_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
 
 
 def factors(poly: Poly) -> tuple[Poly, Poly]:
-    """(the common factor of all terms of a polynomial, the polynomial divided by it).
+    """(the common factor of all terms of a polynomial, the polynomial divided by it). ValueError
+    for the polynomial 0.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")

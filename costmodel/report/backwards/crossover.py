@@ -202,8 +202,9 @@ def _ranges(one: Crossover) -> Table:
 
 
 def _table_of_combinations(crossovers: Sequence[Crossover]) -> Table:
-    """The table with a row for each combination of sizes and a column for each candidate shown,
-    which has the first `LISTED` ranges in which the candidate has the least, "(equal)" or alone."""
+    """The table with a row for each combination of sizes and a column for each candidate shown, of
+    the first `LISTED` ranges in which the candidate has the least, alone or as another ("1 to 64
+    (equal)"), and the number of more."""
     one, varying = crossovers[0], _varying(crossovers)
     columns = (
         *(Column(x, letter(x), names=True) for x in varying),
