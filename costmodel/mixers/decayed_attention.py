@@ -197,7 +197,7 @@ def chunks_by_head(rows: Rows) -> None:
     to C."""
     f, (n, l, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[2], rows.heads
     (C,) = f.mixer.sizes("C")
-    chunks = Chunks(f, l, C)
+    chunks = Chunks(f, l, C)  # q, e: chunk, place; g, u: later chunk, place
     D, row, (q, e), (g, u) = f.mixer.arrays["D_C"], chunks.row, chunks.any, chunks.later
     s, w, k = f.index("s", 1, e), f.index("w", 1, C), f.index("k", 1, min_(C, l))
     A, N, S = (
@@ -487,7 +487,7 @@ def retnet(chosen: Chosen) -> Mixer:
     )
     (h,) = m.sizes("h")
     V = m.size("v", "width of a head's values over that of its keys", 2) * h
-    maps(m, h, V, None if chosen else V)
+    maps(m, h, V, None if chosen else V)  # with gate and gain, unless `core`
     tables(m, retention_power)
     if not chosen:
         (l,) = m.sizes("l")

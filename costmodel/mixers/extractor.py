@@ -79,10 +79,10 @@ def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")  # the transform, its bin and part
     (a, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
     points = 2 * padded(l)
-    kernel = f.array("W_f", points / 2 + 1, 2, d, d)
-    kernel[q, p, a, b] = rfft(weights[s, a, b], over=s, length=points)
+    W_f = f.array("W_f", points / 2 + 1, 2, d, d)
+    W_f[q, p, a, b] = rfft(weights[s, a, b], over=s, length=points)
     product = f.array("e_f", points / 2 + 1, 2, d, kernel="complex-contraction")
-    factor = complex_(kernel, axis=1)[q, a, b]
+    factor = complex_(W_f, axis=1)[q, a, b]
     complex_(product, axis=1)[q, b] = complex_sum(spectrum[q, a] * factor, over=a)
     target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
 
@@ -95,9 +95,9 @@ def fft_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
     (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
     points = 2 * padded(l)
     shape = (points / 2 + 1, 2, d)
-    kernel, product = f.array("w_f", *shape), f.array("e_f", *shape)
-    kernel[q, p, b] = rfft(weights[s, b], over=s, length=points)
-    complex_(product, axis=1)[q, b] = spectrum[q, b] * complex_(kernel, axis=1)[q, b]
+    w_f, product = f.array("w_f", *shape), f.array("e_f", *shape)
+    w_f[q, p, b] = rfft(weights[s, b], over=s, length=points)
+    complex_(product, axis=1)[q, b] = spectrum[q, b] * complex_(w_f, axis=1)[q, b]
     target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
 
 
@@ -108,10 +108,10 @@ def fft_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")  # the transform, its bin and part
     (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
     points = 2 * padded(l)
-    kernel = f.array("w_f", points / 2 + 1, 2)
+    w_f = f.array("w_f", points / 2 + 1, 2)
     product = f.array("e_f", points / 2 + 1, 2, d)
-    kernel[q, p] = rfft(weights[s], over=s, length=points)
-    complex_(product, axis=1)[q, b] = spectrum[q, b] * complex_(kernel, axis=1)[q]
+    w_f[q, p] = rfft(weights[s], over=s, length=points)
+    complex_(product, axis=1)[q, b] = spectrum[q, b] * complex_(w_f, axis=1)[q]
     target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
 
 

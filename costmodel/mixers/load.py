@@ -164,8 +164,8 @@ def _in_file(path: Path, attribute: str) -> Mixer:
     """The mixer of a user's file that `attribute` names (NAME or NAME+OPTION).
 
     Raises:
-        UnknownMixer: no such mixer or option, a class, a mixer with a built-in mixer's name or
-            without sizes of its own; the message says what the file has.
+        UnknownMixer: no such mixer or option, a class, or a mixer with a built-in mixer's name or
+            without sizes of its own, a form, an input or an output; the message says what is there.
     """
     module = user_module(path)
     found = _mixers(path, module)  # name in the file -> mixer

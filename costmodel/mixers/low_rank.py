@@ -134,7 +134,7 @@ def landmarks() -> Mixer:
     l, d, n, h, r = m.sizes("l d n h r")  # tokens, channels, heads, channels a head, means
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
-    unit = m.buffer("unit", 3, r, r, latex="I", value=multiple_of_unit)
+    unit = m.buffer("unit", 3, r, r, latex="I", value=multiple_of_unit)  # 7 I, 15 I, 13 I
     with m.form("direct") as f:
         i, j, e = f.index("i", 1, l), f.index("j", 1, n), f.index("e", 1, l / r)
         p, q, u = (f.index(name, 1, r) for name in "pqu")

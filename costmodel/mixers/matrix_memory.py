@@ -275,7 +275,7 @@ def _joined(f: Form, H: Array, R: Array) -> None:
 )
 def rwkv_7(chosen: Chosen) -> Mixer:
     """The mixer of RWKV-7's time mixing: each head's matrix decays by channel, forgets at the key
-    kappa and adds k v^T; of the first layer, with `later` of another, `core` without the maps."""
+    kappa and adds k v^T; of the first layer, with `later` of another, `core` between plain maps."""
     m = Mixer(
         "rwkv-7",
         title="RWKV-7",

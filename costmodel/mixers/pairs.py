@@ -132,7 +132,7 @@ def attended(
     x (l, d), side by side.
 
     Args:
-        pairs: the function that gives the pairs, with a layout of their scores.
+        pairs: (form, index of rows) -> (extents of a head's scores, groups of `Rows`).
         projections: the ending of the names of each set of projections, one or several.
         after: an ending of the names of all arrays and weights, so that they are distinct from
             those of another attention in the form.

@@ -205,7 +205,7 @@ product of a row with frequency z, and the index z."""
 
 
 def named(f: Form, *extents: object) -> Array:
-    """The array of frequencies."""
+    """Declare and return the array Omega of frequencies."""
     return f.array("Omega", *extents, latex=r"\Omega")
 
 

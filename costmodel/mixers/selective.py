@@ -288,7 +288,7 @@ class Heads:
 def recurrent(on: Heads) -> None:
     """Section 2.1, equation (1): write the equations of the output O by the recurrence of the
     states S (l, G, n/G, P, N), which decay by exp(Delta A) and add U K^T at each row, and which the
-    row's Q reads. G groups of n/G heads, P channels a head, N states a channel."""
+    row's Q reads; `define` adds D X. G groups of n/G heads, P channels a head, N states."""
     g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
     l, n, P, N, G = on.f.mixer.sizes("l n P N G")  # tokens, heads, head width, states, groups
     kept = on.f.array("kept", l, n, latex=r"\bar{A}")
@@ -498,36 +498,19 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
     and `before` of the row before's; O adds what is read of both. `many` is (r,) with r inputs and
     outputs of a head, () with one: arrays of rows have an axis more for r."""
     m = f.mixer
-    x, y = m.role("input"), m.role("output")
-    l, d, n, P, R, G = m.sizes("l d n P R G")  # tokens, channels, heads, width, turned, groups
-    i, later, a, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("a", 1, d), f.index("b", 1, d)
+    y = m.role("output")
+    l, d, n, P, G = m.sizes("l d n P G")  # tokens, channels, heads, width, groups
+    i, later, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("b", 1, d)
     g, e, p = f.index("g", 1, G), f.index("e", 1, n / G), f.index("p", 1, P)
-    j, z = f.index("j", 1, n), f.index("z", 1, R)
+    j = f.index("j", 1, n)
     head, channel = (g - 1) * (n / G) + e, (e - 1) * P + p
     X = rows(f, "X", "u", G)
     step, A, lam = (f.array(name, l, n) for name in ("step", "A", "lam"))
-    turn = f.array("turn", l, R)
-
-    def mapped(name: str, to: Index, row: Index = i) -> Node:
-        """The entry `to` of x W_name at a row, an expression."""
-        return sum_(x[row, a] * m.arrays[f"W_{name}"][a, to], over=a)
-
-    step[i, j] = function("softplus", mapped("dt", j) + m.arrays["b_dt"][j])
-    A[later, j] = -maximum(function("softplus", mapped("A", j, later)), LEAST_DECAY)
-    lam[i, j] = function("sigmoid", mapped("lam", j))
-    turn[i, z] = PI * function("tanh", mapped("turn", z))
-    theta, cos, sin = (f.array(name, l, n, R) for name in ("theta", "cos", "sin"))
+    step[i, j] = function("softplus", mapped(f, "dt", i, j) + m.arrays["b_dt"][j])
+    A[later, j] = -maximum(function("softplus", mapped(f, "A", later, j)), LEAST_DECAY)
+    lam[i, j] = function("sigmoid", mapped(f, "lam", i, j))
+    write_angles(f, step)
     scanned, row = f.name == "scan", f.index("v", 1, l)
-    if scanned:
-        one, change = f.array("one", l), f.array("change", l, n, R)
-        one[i] = 1
-        change[i, j, z] = turn[i, z] * step[i, j]
-        theta[i, j, z] = scan(one[row], change[row, j, z], over=row)
-    else:
-        theta[1, j, z] = turn[1, z] * step[1, j]
-        theta[later, j, z] = theta[later - 1, j, z] + turn[later, z] * step[later, j]
-    cos[i, j, z] = function("cos", theta[i, j, z])
-    sin[i, j, z] = function("sin", theta[i, j, z])
     kept, before, own = (f.array(name, l, n) for name in ("kept", "before", "own"))
     if scanned:
         kept[1, j] = 0
@@ -577,6 +560,33 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
         H = gated(f, O, "u") if "W_Z" in m.arrays else O
     (_, u), column = places(f, "u", n * P, G)
     y[i, b] = sum_(H[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))
+
+
+def mapped(f: Form, name: str, row: Index, to: Index) -> Node:
+    """The entry `to` of x W_name at a row, an expression."""
+    x, W = f.mixer.role("input"), f.mixer.arrays[f"W_{name}"]
+    a = f.index("a", 1, x.shape[1])
+    return sum_(x[row, a] * W[a, to], over=a)
+
+
+def write_angles(f: Form, step: Array) -> None:
+    """Write the equations of cos and sin (l, n, R) of the angles theta, the running sums of turn =
+    pi tanh(x W_turn), R numbers of each row, times the head's `step` (l, n)."""
+    (l, n), (R,) = step.shape, f.mixer.sizes("R")
+    i, later, j, z = f.index("i", 1, l), f.index("i2", 2, l), f.index("j", 1, n), f.index("z", 1, R)
+    turn = f.array("turn", l, R)
+    theta, cos, sin = (f.array(name, l, n, R) for name in ("theta", "cos", "sin"))
+    turn[i, z] = PI * function("tanh", mapped(f, "turn", i, z))
+    if f.name == "scan":
+        one, change, row = f.array("one", l), f.array("change", l, n, R), f.index("v", 1, l)
+        one[i] = 1
+        change[i, j, z] = turn[i, z] * step[i, j]
+        theta[i, j, z] = scan(one[row], change[row, j, z], over=row)
+    else:
+        theta[1, j, z] = turn[1, z] * step[1, j]
+        theta[later, j, z] = theta[later - 1, j, z] + turn[later, z] * step[later, j]
+    cos[i, j, z] = function("cos", theta[i, j, z])
+    sin[i, j, z] = function("sin", theta[i, j, z])
 
 
 def down(f: Form, O: Array, head: Poly, channel: Poly, c: Index) -> Array:

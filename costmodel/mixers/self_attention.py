@@ -305,7 +305,7 @@ class Placed:
     def __init__(self, m: Mixer, chosen: Chosen, heads: tuple[Poly, ...]) -> None:
         """Declare the bias of scores by position: with `alibi` the table (heads, l) of slope times
         position; else, as in T5, the parameter b_rel (B, heads) and the table of the bucket of each
-        distance. `heads`: the extents of heads, (n,) or (groups, heads in a group)."""
+        distance, query's row minus key's. `heads`: (n,) or (groups, heads in a group)."""
         (l,) = m.sizes("l")
         both = "bidirectional" in chosen
         self.table = self.learned = None

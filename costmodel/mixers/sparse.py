@@ -145,10 +145,11 @@ def drawing() -> Mixer:
     )
     l, c, *_ = m.sizes("l c w s")
 
-    def named(i: int, k: int, at: Mapping[str, int]) -> int:
+    def kth_drawn(i: int, k: int, at: Mapping[str, int]) -> int:
+        """The number of the k-th row that is drawn for row i, at the sizes `at`."""
         return drawn(*(at[x] for x in "lcws"))[i - 1][k - 1]
 
-    P = m.buffer("P", l, c, below=l, value=named)
+    P = m.buffer("P", l, c, below=l, value=kth_drawn)
 
     def pairs(f: Form, i: Index) -> Layout:
         first, others = around_and_global(f, "")
