@@ -360,7 +360,7 @@ class ThresholdClaim(RelationClaim):
         if condition.always and not self.start:
             return Finding(True, condition.text)
         letter = "t" if interpretation.phase == "inference" else "l"
-        apart = self.excess(left, right)
+        apart = self.excess(left, right)  # positive where the relation holds
         starts: dict[str, int] = {}
         notes: list[str] = []
         for sizes in self.chosen_sizes():

@@ -182,10 +182,11 @@ def _convention_names(
     """Yield the conventions to try beside the fields of `changed`, each as a tuple of names: every
     accounting (how the terms of a sum count) with every set of rewrites (changes of equations); in
     a phase with gradients each rewrite of gradients, alone and with `dense`; then, for a claimed
-    number of operations, weighted and counted as in `own`, every counter of another tool. For an
-    order of growth only the claim's accounting and the rewrites of `OF_GROWTHS` are tried; the
-    claim's own convention alone if the answer depends on no convention. A rewrite that changes no
-    equation is tried only where the claim names it: the answer without it is equal, and nearer."""
+    number of operations that `changed` weighs as `own` does, with work on parameters alone, every
+    counter of another tool. For an order of growth only the claim's accounting and the rewrites of
+    `OF_GROWTHS` are tried; the claim's own convention alone if the answer depends on no convention.
+    A rewrite that changes no equation is tried only where the claim names it: the answer without it
+    is equal, and nearer."""
     if not left_open.conventions:
         yield own.convention
         return

@@ -79,11 +79,11 @@ def _claim(
     growing = {}  # letter of a size -> the formula that it grows as
     try:
         if sign := _RELATION.search(text):
-            name, formula = text[: sign.start()].strip(" ="), text[sign.end() :].strip()
+            said, formula = text[: sign.start()].strip(" ="), text[sign.end() :].strip()
             upper = sign[0][0] in "<\u2264" or sign[0].startswith("\\l")
-            bound = f", or '{name} = O({formula})' for an upper bound" if upper else ""
+            bound = f", or '{said} = O({formula})' for an upper bound" if upper else ""
             raise ValueError(
-                f"'{sign[0]}' is no sign of a claim: write '{name} = {formula}'{bound}"
+                f"'{sign[0]}' is no sign of a claim: write '{said} = {formula}'{bound}"
             )
         with limited():
             while parts and (found := _GROWING.search(parts[-1])):

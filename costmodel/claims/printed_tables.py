@@ -30,6 +30,7 @@ from costmodel.mixers import IN_PAPERS, builtin, names
 from costmodel.mixers.load import mixer as load_mixer, refuse_unimported
 from costmodel.program.phases import PHASES
 from costmodel.questions.count import OTHER
+from costmodel.questions.question import Figure
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.sizes import LETTERS, in_order
@@ -342,8 +343,6 @@ def _claim(
     mixer, form = named
     figure = CLAIMED["total" if name == ORDER else name]
     names_of = cell.labels.get("convention") or ",".join(asked.convention)  # convention's names
-    ordered = any(sign in cell.text for sign in ORDERED)  # the cell has O(...) or Theta(...)
-    text = cell.text if name != ORDER or ordered else f"O({cell.text})"
     place = f"{cell.row}, {cell.heading}"
     said: dict[str, Any] = {  # the fields that a claim of every kind gets
         "id": place, "source": source, "place": place, "claimed": cell.text, "mixer": mixer,
@@ -354,32 +353,9 @@ def _claim(
     }  # fmt: skip
     known = load_mixer(mixer)
     sizes = _own({**cell.sizes, **cell.of_mixers.get(known.name, {})}, known)
-    rounded = _ROUNDED.fullmatch(cell.text)  # a number with a unit, such as 1.3M
-    unit = UNITS[rounded[2].lower()] if rounded else _unit(cell.heading)[1]
-    stating: Callable[..., Claim]  # a class of claims with its formulas filled in
     try:
         with limited():
-            # a rounded number, a measured one, a whole number, or a formula
-            if unit and (rounded or re.fullmatch(r"[\d.]+", cell.text)):
-                if not sizes:
-                    raise ValueError(
-                        "the table gives no sizes for this number: add columns of sizes, such as l "
-                        "and d"
-                    )
-                value = rounded[1] if rounded else cell.text
-                stating = partial(NumberClaim, value=value, unit=unit, rounding=PRINTED)
-            elif name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):
-                raise ValueError("the cell holds a measured number: only formulas are checked")
-            elif len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
-                stating = partial(NumberClaim, value=cell.text.replace(",", ""))
-            else:
-                by_case = " if $" in text  # a formula in cases, as `table --format latex` prints it
-                parts = [_by_case(text, asked.symbols)] if by_case else text.split("=")
-                parts = [part.strip() for part in parts]
-                # formulas are of one sequence unless they name b
-                sizes = {x: size for x, size in sizes.items() if (x, size) != ("b", 1)}
-                stating = claim_class(figure, parts, {} if by_case else asked.symbols)
-            claim = stating(**said, sizes=sizes)
+            claim = _stating(cell, name, figure, sizes, asked.symbols)(**said)
             claim.validate()
             if said["form"] and said["form"] not in known.forms:
                 raise ValueError(
@@ -419,6 +395,35 @@ def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:
         refuse_letters(named, known.open_sizes, name)
     except ValueError as reason:
         raise ValueError(f"{reason}; or name the size meant, by --symbols {foreign}=SIZE") from None
+
+
+def _stating(
+    cell: Cell, name: str, figure: Figure, sizes: Mapping[str, int], symbols: Symbols
+) -> Callable[..., Claim]:
+    """The class of the claim of a cell with its values and sizes filled in: a NumberClaim of a
+    rounded number such as 1.3M or a whole number at `sizes`, else as `claim_class`, of a formula or
+    an O(...). ValueError for a number without sizes, or measured, and an unreadable formula."""
+    rounded = _ROUNDED.fullmatch(cell.text)  # a number with a unit, such as 1.3M
+    unit = UNITS[rounded[2].lower()] if rounded else _unit(cell.heading)[1]
+    if unit and (rounded or re.fullmatch(r"[\d.]+", cell.text)):
+        if not sizes:
+            raise ValueError(
+                "the table gives no sizes for this number: add columns of sizes, such as l and d"
+            )
+        value = rounded[1] if rounded else cell.text
+        return partial(NumberClaim, value=value, unit=unit, rounding=PRINTED, sizes=sizes)
+    if name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):
+        raise ValueError("the cell holds a measured number: only formulas are checked")
+    if len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
+        return partial(NumberClaim, value=cell.text.replace(",", ""), sizes=sizes)
+    ordered = any(sign in cell.text for sign in ORDERED)  # the cell has O(...) or Theta(...)
+    text = cell.text if name != ORDER or ordered else f"O({cell.text})"
+    by_case = " if $" in text  # a formula in cases, as `table --format latex` prints it
+    parts = [_by_case(text, symbols)] if by_case else text.split("=")
+    # formulas are of one sequence unless they name b
+    sizes = {x: size for x, size in sizes.items() if (x, size) != ("b", 1)}
+    known = {} if by_case else symbols
+    return partial(claim_class(figure, [part.strip() for part in parts], known), sizes=sizes)
 
 
 def _by_case(text: str, symbols: Symbols) -> str:

@@ -111,29 +111,42 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
                     labels = {"phase": phase}
         below = text[end:].partition(r"\caption{")[0]  # the notes, up to the next table
         rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
-        head = _head(rows)  # below: number of a column -> its letter, or its label
-        headed = {k: _letter(heading, symbols) for k, heading in enumerate(head) if "$" in heading}
-        letters = {k: letter for k, letter in headed.items() if is_letter(letter)}
-        said = {k: name for k, cell in enumerate(head) if (name := _plain(cell).lower()) in LABELS}
-        for row in rows:
-            fewer = 1 < len(row) < len(head)
-            if len(row) > len(head) or (fewer and r"\multicolumn" in "".join(row)):
-                name = _named(row[0], symbols)
-                why = f"row '{name}' has {len(row)} cells below {len(head)} headings"
-                texts = [_plain(cell) for cell in row[1:] if cell and not cell.startswith("--")]
-                yield from (Cell(name, "", cell, unread=why) for cell in texts)
-            elif len(head) > 1 and _plain(row[0]) != _plain(head[0]):
-                row += [""] * (len(head) - len(row))
-                own = {x: int(row[k]) for k, x in letters.items() if _WHOLE.fullmatch(row[k])}
-                of = {name: _plain(row[k]) for k, name in said.items()}  # its labels
-                for k in range(1, len(row)):
-                    shown = _below(row[k], below, symbols)
-                    for short, floor in _FLOOR.findall(below):  # names that notes explain
-                        shown = shown.replace(short, floor)
-                    if k not in letters and k not in said and not shown.startswith("--") and shown:
-                        name, heading = _named(row[0], symbols), _plain(head[k])
-                        general = sizes.get("", {}) | own
-                        yield Cell(name, heading, shown, labels | of, general, sizes)
+        yield from _cells_of_table(rows, below, symbols, labels, sizes)
+
+
+def _cells_of_table(
+    rows: list[list[str]],
+    below: str,
+    symbols: Symbols,
+    labels: Mapping[str, str],
+    sizes: Mapping[str, Mapping[str, int]],
+) -> Iterator[Cell]:
+    """Yield the cells of one LaTeX table. `rows`: the texts of all its cells, headings included;
+    `below`: the text of its notes; `labels`, `sizes`: those of its caption."""
+    head = _head(rows)  # the headings, no longer in `rows`
+    headed = {k: _letter(heading, symbols) for k, heading in enumerate(head) if "$" in heading}
+    # number of a column -> its letter of a size, or its label
+    letters = {k: letter for k, letter in headed.items() if is_letter(letter)}
+    said = {k: name for k, cell in enumerate(head) if (name := _plain(cell).lower()) in LABELS}
+    for row in rows:
+        fewer = 1 < len(row) < len(head)
+        if len(row) > len(head) or (fewer and r"\multicolumn" in "".join(row)):
+            name = _named(row[0], symbols)
+            why = f"row '{name}' has {len(row)} cells below {len(head)} headings"
+            texts = [_plain(cell) for cell in row[1:] if cell and not cell.startswith("--")]
+            yield from (Cell(name, "", cell, unread=why) for cell in texts)
+        elif len(head) > 1 and _plain(row[0]) != _plain(head[0]):
+            row += [""] * (len(head) - len(row))
+            own = {x: int(row[k]) for k, x in letters.items() if _WHOLE.fullmatch(row[k])}
+            of = {name: _plain(row[k]) for k, name in said.items()}  # its labels
+            for k in range(1, len(row)):
+                shown = _below(row[k], below, symbols)
+                for short, floor in _FLOOR.findall(below):  # names that notes explain
+                    shown = shown.replace(short, floor)
+                if k not in letters and k not in said and not shown.startswith("--") and shown:
+                    name, heading = _named(row[0], symbols), _plain(head[k])
+                    general = {**sizes.get("", {}), **own}
+                    yield Cell(name, heading, shown, {**labels, **of}, general, sizes)
 
 
 def _head(rows: list[list[str]]) -> list[str]:
