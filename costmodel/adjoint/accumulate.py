@@ -207,7 +207,7 @@ class Sums:
         self._write(target, array, inside | cotangent.where, [cotangent], kind)
         layout = (None,) * len(array.shape)
         plain = tuple(Poly.atom(index_atom(k)) for k in range(len(array.shape)))
-        at = {axis_atom(k): p for k, p in enumerate(plain)}
+        at = {axis_atom(k): p for k, p in enumerate(plain)}  # #0 -> `@0`
         found, every = plain_region(cotangent), whole(array)
         where = frozenset(c.substitute(at) for c in found if not implied(every, c))
         axes, hints = tuple(index_atom(k) for k in range(len(plain))), (None,) * len(plain)
@@ -279,7 +279,7 @@ class Sums:
                 f"copy {array.name} to another array, and let some of the reads read the copy",
             )
         positions = substitute(cotangents[0].positions, at)
-        equation = Equation(target, positions, value, free, self.gradient(array))
+        equation = Equation(target, positions, value, free, whole=self.gradient(array))
         self.written[equation] = kind
 
     def _axis_names(self, array: Array, cotangents: Sequence[Cotangent]) -> dict[str, str]:
@@ -324,7 +324,7 @@ SPARE = "pqrsuvwzefg"
 
 
 def plain_region(cotangent: Cotangent) -> Constraints:
-    """The region of the entries that a cotangent contributes to, in the array's axes (#0, #1)."""
+    """The region of the entries that a cotangent contributes to, in axes (`#0`) of its array."""
     known = entries(cotangent.array, cotangent.layout) | cotangent.where
     found = region(cotangent.array, cotangent.positions, known, cotangent.axes)
     assert found is not None  # a cotangent contributes to some entry

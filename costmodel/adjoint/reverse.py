@@ -174,9 +174,9 @@ class _Builder(Sums):
     def _at_fixed_point(
         self, block: Block, arrays: Sequence[Array]
     ) -> dict[Array, dict[Equation, str]]:
-        """Hand cotangents (contributions to gradients) from a block's arrays to the arrays that
-        they read; returns, for each array, the auxiliary equations of its gradient (equation -> how
-        often it is executed).
+        """Hand cotangents (contributions to gradients) from a block's `arrays`, readers first, to
+        the arrays that they read; returns, for each of `arrays`, the auxiliary equations of its
+        gradient (equation -> how often it is executed).
 
         In a loop, arrays hand cotangents to each other: an iteration to a fixed point, starting
         from all entries, finds the entries that have a gradient. Any fixed point is correct, as

@@ -1,7 +1,7 @@
 """Transposed references: for each entry of an array, the instances (points) that read the entry.
 
 Where row i sums over j in 1..i and reads entry j, the gradient of entry j is a sum over i in j..l.
-Each axis of the array is solved for an index of the reader; the remaining indices are summed over;
+Each axis of the array is solved for the innermost index with factor 1 or -1; the others are summed;
 constraints on the entry alone are the condition for any reader to exist. An index is known by its
 atom (`@i`), an entry by one variable for each axis (`names_of`); constraints are polynomials >= 0.
 """
