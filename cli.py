@@ -236,9 +236,9 @@ def table(
             "as FILE.py:NAME"
         )
     on = on_board(board, impl)
-    unreadable: dict[Mixer, Exception] = {}
-    typed = rows.with_forms(without_fields(mixers or (), ignore), unreadable)
-    selected, named = rows.selection(typed, group, all_)
+    unreadable: dict[Mixer, Exception] = {}  # stand-in for a file -> what the file raises
+    typed = rows.with_forms(without_fields(mixers or (), ignore), unreadable)  # mixer -> its forms
+    selected, named = rows.selection(typed, group, all_)  # named: one by one
     refuse_implementation(impl, selected)
     dtypes, wanted = element_types(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
     request = rows.Request(

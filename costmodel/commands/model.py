@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,6 +32,9 @@ from costmodel.commands.options import (
 )
 from costmodel.commands.predicted import predicted
 from costmodel.report.formats import SCREEN, formats
+
+if TYPE_CHECKING:
+    from costmodel.networks import Description
 
 
 @partial(sized, networks=True)
@@ -201,12 +204,15 @@ def model(
         show(document, format_, output, force, context, label=label, caption=caption)
         return
     layer_count = None if "L" in kept else network_table.one_number("L", described, given)
-    # `after` is the network with mixers exchanged; both networks then get the same layers apart
-    # (those that options name by number), adapters and trained parts
+    # `after` is the network with mixers exchanged, None without --replace
     after = networks.exchanged(described, replace_, layers, layer_count)
-    described = networks.apart(described, layer_count, train, recompute, adapter)
-    described = networks.with_adapters(described, adapter)
-    described = networks.trained(described, wanted, train)
+
+    def prepared(one: Description) -> Description:
+        """A network with layers that options name by number apart, adapters, and trained parts."""
+        one = networks.apart(one, layer_count, train, recompute, adapter)
+        return networks.trained(networks.with_adapters(one, adapter), wanted, train)
+
+    described = prepared(described)
     shown, in_bytes = network_table.columns(columns, wanted)  # columns; whether some are in bytes
     if any(types[1:]) and not in_bytes:
         raise UsageError("types of state, weights and cache are about columns in bytes: add such "
@@ -236,10 +242,7 @@ def model(
     made, before = network_table.sheets(request), []  # tables; those before --replace
     if after is not None:
         before = made
-        after = networks.apart(after, layer_count, train, recompute, adapter)
-        after = networks.with_adapters(after, adapter)
-        after = networks.trained(after, wanted, train)
-        made = network_table.sheets(replace(request, described=after))
+        made = network_table.sheets(replace(request, described=prepared(after)))
     network_table.refuse_unread([*before, *made])
     names = symbol_names(symbols, [use.mixer for use in made[0].network.uses])
     document = network_document.document(made, before)

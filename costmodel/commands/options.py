@@ -54,7 +54,7 @@ def sized(command: Command, *, networks: bool = False) -> Command:
     Returns a function without `sizes`, with these options in its signature.
 
     The help lists the letters that mixers share; a command about mixers also takes any letter that
-    a mixer brings. With `networks`, the letters of whole networks come in their place.
+    a mixer brings. With `networks`, it takes the letters of whole networks, such as L, instead.
     """
     signature = inspect.signature(command, eval_str=True)
     # h is no option: the width of a head follows from d and n

@@ -40,10 +40,11 @@ def predicted(
 ) -> Document:
     """A document with the predicted times of a network on a board (a GPU with its measured rates):
     for reading `context` tokens, and for each new token, for `batch` sequences (default 1).
-    `described` is the network, of which `sizes` replace some; `typed` is the line as parsed.
+    `sizes` replace sizes of the network `described`; `typed` is the line as parsed.
 
     Raises:
         UsageError: --board or --context is missing or bad, or an option of costs is beside them.
+        SizeError: the context is longer than a table of positions.
     """
     from costmodel import networks
     from costmodel.errors import BoardError

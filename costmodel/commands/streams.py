@@ -190,7 +190,7 @@ def written_whole(output: Path) -> Iterator[Path]:
         beside = Path(name)
         try:
             os.fchmod(handle, file.stat().st_mode if file.exists() else 0o666 & ~_umask())
-            with _named(output):
+            with _named(output):  # an OSError becomes Failed
                 yield beside
                 os.fsync(handle)
                 beside.replace(file)
