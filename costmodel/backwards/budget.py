@@ -194,6 +194,7 @@ def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
     excess = [
         term - Exact.of(Poly.of(limit.most)) for limit in chosen for term in found[limit.name].terms
     ]
+    # a quantity that is not `always` there has no value where weights, a table of positions, end
     if not all(limit.quantity.always for limit in chosen):
         excess += uncovered(case.about)
     # the largest of these terms is positive where a limit is exceeded or weights end before t

@@ -406,7 +406,7 @@ class Crossover:
         if isinstance(self.domain, range):
             apart = self.domain.step  # 16, say: a step of 32 is every second size that fits
             parts = [Stretch(a, b, least, step // apart) for (a, b, step), least in found]
-            yield from _blocks(parts, apart)
+            yield from _blocks(parts, apart)  # 17, 33, ... and 18, 34, ... become one range
             return
         for least, alike in groupby(found, lambda pair: pair[1]):
             (first, *_), *others = (part for part, _ in alike)
