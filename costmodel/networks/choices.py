@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from costmodel.errors import FormulaError, ModelError, NotPolynomial, SizeError
@@ -132,8 +132,9 @@ class Choices:
     assumed: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ModelError for unknown or contradictory choices, or a formula in `widths` that is
-        not readable; SizeError for an unknown size, or one that is no positive integer."""
+        """Raise ModelError for unknown or contradictory choices, a value of another type than the
+        default's, or a formula in `widths` that is not readable; SizeError for an unknown size, or
+        one that is no positive integer."""
         for name, known in VALUES.items():
             value = getattr(self, name)
             if value not in known:
@@ -141,6 +142,11 @@ class Choices:
                 hint = f"; did you mean '{near[0]}'? It" if near else ": it"
                 raise ModelError(f"{self.name}: {name} '{value}' is unknown{hint} is one of "
                                  f"{', '.join(known)}")  # fmt: skip
+        for one in fields(self):
+            kind = dict if one.default is MISSING else type(one.default)
+            value, (allowed, words) = getattr(self, one.name), OF_TYPE[kind]
+            if not isinstance(value, allowed) or (kind is int and isinstance(value, bool)):
+                raise ModelError(f"{self.name}: {one.name} must be {words}, got {value!r}")
         if not self.mixers or not self.encoder_mixers:
             stack = "encoder's layers" if self.mixers else "layers"
             raise ModelError(f"{self.name}: name at least one mixer for the {stack}")
@@ -208,6 +214,11 @@ class Choices:
         return found
 
 
+OF_TYPE: Mapping[type, tuple[type | tuple[type, ...], str]] = {
+    bool: (bool, "True or False"), int: (int, "an integer"), str: (str, "a string"),
+    tuple: ((tuple, list), "a tuple of names, such as ('she',)"), dict: (Mapping, "a dict"),
+}  # fmt: skip
+"""Type of a choice's default -> the types of its values, and these in words."""
 LISTS = ("mixers", "encoder_mixers")
 
 TEXTS = ("widths", "assumed")

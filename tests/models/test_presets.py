@@ -96,6 +96,15 @@ def test_unknown_networks_and_choices(tmp_path: Path) -> None:
         networks.model("gpt2")
     with pytest.raises(ModelError, match="has no choice 'normalisation'"):
         networks.model("gpt-2", normalisation="pre")
+    for choices, message in (
+        ({"mixers": "she"}, "mixers must be a tuple of names, such as ('she',), got 'she'"),
+        ({"towers": "2"}, "towers must be an integer, got '2'"),
+        ({"hidden": 1.5}, "hidden must be an integer, got 1.5"),
+        ({"tied": "no"}, "tied must be True or False, got 'no'"),
+        ({"widths": 3}, "widths must be a dict, got 3"),
+    ):
+        with pytest.raises(ModelError, match=re.escape(message)):
+            networks.model("gpt-2", **choices)
     with pytest.raises(ModelError, match="norm 'after' is unknown: it is one of pre, post, none"):
         networks.model("gpt-2", norm="after")
     with pytest.raises(ModelError, match="tied to the embedding, and the head is 'none'"):
