@@ -2,7 +2,8 @@
 
 The step is a series of events, the forward and backward passes of runs of parts; while an event
 takes place, certain arrays between parts (wires), their gradients and kept activations are live:
-held because a later event reads them.
+held because a later event reads them. `recompute` says which layers run forward again: "none",
+"layers" (all), or names of blocks.
 """
 
 from __future__ import annotations
@@ -55,8 +56,7 @@ class _Event:
 def largest_live_set(graph: Graph, sizes: Mapping[str, int], recompute: str = "none") -> LiveSet:
     """The most elements that are live (held in memory) at one time in a training step, and when, at
     integer sizes of the network (b is 1 if not given). Of many layers a few are simulated: layers
-    repeat with a period, and each further period adds the same. `recompute`: which layers run
-    forward again for gradients.
+    repeat with a period, and each further period adds the same.
 
     Raises:
         Unsupported: a part whose gradients are not derived.

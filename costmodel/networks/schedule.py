@@ -2,7 +2,8 @@
 
 A run is one execution of a part, a wire an array between runs. A path is a chain of runs, each of
 which reads what the run before it wrote; the length of the longest, in dependent operations, is
-the depth of a pass. A stage is a phase, or `prefill` or `decode` of generation.
+the depth of a pass. A stage is a phase, or `prefill` or `decode` of generation. `recompute` says
+which layers run forward again for gradients: "none", "layers" (all), or names of blocks.
 """
 
 from __future__ import annotations
@@ -55,9 +56,8 @@ class PartRun:
     blocks: tuple[str, ...] = ()
 
     def again(self, recompute: str) -> bool:
-        """Whether the backward pass runs the part a second time. `recompute`: "none"; "layers", all
-        layers; or names of blocks, separated by commas, whose layers run again. A layer in which no
-        part has gradients runs once."""
+        """Whether the backward pass runs the part a second time, as `recompute` says (names of
+        blocks are separated by commas). A layer in which no part has gradients runs once."""
         if self.layer is None or recompute == "none" or self.use.fixed == "all":
             return False
         named = recompute == "layers" or not {*self.blocks}.isdisjoint(listed(recompute))
@@ -340,7 +340,6 @@ def paths(network: Assembly, stage: str, recompute: str = "none") -> tuple[Path,
     `prefill` or `decode`), each a dict: (part, phase) -> how often the path passes the part, at the
     network's number of layers (in L if this is open): of gpt-2 in training, (FFN, "training") -> L,
     (residual sum, "training") -> 2*L. Parts that run in parallel are on different paths.
-    `recompute`: which layers run forward again for gradients ("none", "layers", or block names).
 
     Raises:
         Unanswered: the order of the parts is not known.

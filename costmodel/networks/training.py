@@ -2,7 +2,8 @@
 
 The equations of each part give the part's gradients. Additions between parts follow from which
 parts read an array (a wire, of `schedule`): k readers give an array k gradients, which cost k - 1
-additions an entry.
+additions an entry. `recompute` says which layers run forward again for gradients: "none", "layers"
+(all), or names of blocks.
 """
 
 from __future__ import annotations
@@ -175,9 +176,9 @@ def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
 def _joins_by_name(graph: Graph) -> Iterator[tuple[str, Poly, Exact, bool]]:
     """Yield each sum of gradients of one array as (name, how many such sums there are, number of
     additions of all of them, whether these are done once for a batch, not for each sequence): of
-    arrays between parts, of parameters that several parts share (E of a tied head), and of
-    parameters that one part uses in several runs (layers with the same weights, or "towers":
-    sequences that pass the same weights side by side)."""
+    arrays between parts, of parameters that several parts multiply with (E of a tied head and of
+    one-hot rows; gpt-2, which looks rows up, has no such sum), and of parameters that one part uses
+    in several runs (layers with the same weights, or "towers": sequences side by side)."""
     made = linear_in_layers(graph.network, lambda runs: _sums_between_parts(graph, runs))
     by_name: dict[str, list[tuple[Poly, Exact]]] = {}
     for (name, _), (times, number) in made.items():
@@ -306,8 +307,8 @@ def in_layers(network: Assembly) -> frozenset[Use]:
 @cache
 def share_again(network: Assembly, use: Use, recompute: str) -> Fraction:
     """The share (0 to 1) of a part's runs whose forward pass the backward pass runs a second time,
-    as `recompute` says ("none", "layers", or names of blocks): 0 in layers without gradients; of
-    dropout, which no run names, the share of the layers of its stack and range (`Use.ranges`)."""
+    as `recompute` says: 1/3 for one of three layers, 0 in layers without gradients; of dropout,
+    which no run names, the share of the layers of its stack and range (`Use.ranges`)."""
     if recompute == "none" or use not in in_layers(network):
         return Fraction()
 
@@ -353,7 +354,7 @@ def activations_of(graph: Graph, use: Use) -> Activations:
 def kept_activations(graph: Graph, recompute: str = "none") -> Mapping[Use, Activations]:
     """A dict: part -> the elements that all its runs keep of a forward pass for the gradients, in
     sizes of the network. An array between parts is kept once, by a part whose gradients read it.
-    `recompute`: which layers run forward again for gradients and so keep less.
+    Layers that run again keep less.
 
     Raises:
         Unsupported: a part whose gradients are not derived, or two parts of which each keeps other

@@ -3,7 +3,8 @@
 An instrumented scalar (`scalars.Scalar`) records with its value the depth, the steps, the latest
 token, and whether the value depends on an input or a context. `Run` executes the equations in the
 order in which they are written, those of `on_demand` when an entry is first needed, and records for
-every instance what it did, read and wrote. Each equation is first compiled to functions of a point.
+every instance what it did, read and wrote. Each equation is first compiled to steps, functions of a
+point (index -> value) and of the instance that records reads and operations.
 An empty sum (no term) is 0, and adding it or multiplying by it costs nothing.
 `STEPS` and `ALONE` define every kind of node.
 """

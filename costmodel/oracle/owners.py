@@ -47,18 +47,7 @@ class Owners:
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
         """Find the owners from the last component (array or loop) of the graph of arrays to the
         first, and within a component from the last instance to the first: readers come first."""
-        self.memory = run.memory
-        self.writer: dict[Entry, Instance] = {}
-        self.readers: dict[Entry, list[Instance]] = {}  # entry -> instances that may read it
-        self.of_array: dict[Array, list[Instance]] = {e.array: [] for e in system.equations}
-        # id of an instance -> its number in the order of execution
-        self.order = {id(instance): k for k, instance in enumerate(run.instances)}
-        for instance in run.instances:
-            self.of_array[system.equations[instance.equation].array].append(instance)
-            for entry in instance.writes:
-                self.writer[entry] = instance
-            for entry in instance.reached:
-                self.readers.setdefault(entry, []).append(instance)
+        self._collect(run, system)
         self.last: dict[Array, tuple[int, ...]] = {}
         """Array -> the last position of each axis at which an instance reads the array."""
         for array, where in self.readers:
@@ -78,12 +67,28 @@ class Owners:
             for instance in reversed(instances):
                 at_once = id(instance) in eager if looped else group <= summaries
                 self.number[id(instance)] = self._owner(instance, at_once=at_once)
-        for instances in self.of_array.values():  # needed after the end alone: as the entry before
+        # work that is needed only after the end belongs to the latest owner of its array
+        for instances in self.of_array.values():
             latest = max((self.number[id(instance)] for instance in instances), default=0)
             for instance in instances:
                 if instance.token and not self.number[id(instance)]:
                     self.number[id(instance)] = max(latest, instance.token)
         self.kinds = kinds or Kinds(temporaries, frozenset(summaries), self.unread)
+
+    def _collect(self, run: Run, system: System) -> None:
+        """Note what the instances of a run write and may read, by entry and by array."""
+        self.memory = run.memory
+        self.writer: dict[Entry, Instance] = {}
+        self.readers: dict[Entry, list[Instance]] = {}  # entry -> instances that may read it
+        self.of_array: dict[Array, list[Instance]] = {e.array: [] for e in system.equations}
+        # id of an instance -> its number in the order of execution
+        self.order = {id(instance): k for k, instance in enumerate(run.instances)}
+        for instance in run.instances:
+            self.of_array[system.equations[instance.equation].array].append(instance)
+            for entry in instance.writes:
+                self.writer[entry] = instance
+            for entry in instance.reached:
+                self.readers.setdefault(entry, []).append(instance)
 
     def _in_order(self, group: Iterable[Array]) -> list[Instance]:
         """The instances that write some arrays, in the order of execution."""
