@@ -139,15 +139,15 @@ def draws(
     mixer: Mixer, system: System, seed: int, before: Sequence[str], most: int = MOST_POINTS
 ) -> list[Draw]:
     """Draw the ways (sizes, mode, layout, ...) in which a module is called: the same for the same
-    seed, cheapest first. Each value of each size in `RANGES` is wanted once, beside small values of
-    other sizes; then `TOGETHER` draws have all sizes at random.
+    seed, cheapest first. Each value of each size (`RANGES`) is wanted once, l = 1024 for instance,
+    beside small values of other sizes; then `TOGETHER` draws have all sizes at random.
 
     Args:
         system: the equations whose evaluation is the cost of a draw.
-        before: the events that may happen before a call, in words.
+        before: the events that may happen before a call, in words ("as a deep copy").
         most: the most points of a draw, but for a few draws of up to `LONGER` times as many, which
-            together have `LONGER_SHARE` times as many; sizes that cost more are drawn again, up to
-            20 times, and then left out.
+            together have `LONGER_SHARE` times as many; sizes that cost more, or that the mixer
+            refuses, are drawn again, 20 times in all, and then left out.
     """
     chance = random.Random(f"{mixer.name} {seed}")
     letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))
@@ -161,7 +161,7 @@ def draws(
     for fixed in wanted:
         for _ in range(20):
             b, sizes = _drawn(mixer, letters, fixed, chance)
-            if not fits(mixer, sizes) or any(sizes.get(x, b) != v for x, v in fixed.items()):
+            if not fits(mixer, sizes):
                 continue
             cost = b * evaluated_points(system, sizes)
             if cost <= most or cost <= min(left, LONGER * most):
@@ -172,10 +172,10 @@ def draws(
 
 
 def at_each_size(mixer: Mixer, system: System, seed: int, most: int = MOST_POINTS) -> list[Draw]:
-    """Draw a plain call for each value in `EACH` of each size, and for each value in `EQUAL` of
-    each two sizes, beside small values of the other sizes: the smallest values first, the same for
-    the same seed. Values beyond the range of a size, that fit no drawn sizes, or whose equations
-    cost more than `most` points, are left out."""
+    """Draw a plain call (a `Draw` with defaults) for each value in `EACH` of each size (d = 24) and
+    for each value in `EQUAL` of each two sizes (d = l = 20), beside small values of other sizes:
+    the smallest values first, the same for the same seed. Left out are values in `EACH` beyond the
+    range of a size, and values with which 20 draws do not fit the mixer or cost beyond `most`."""
     chance = random.Random(f"{mixer.name} {seed} each size")
     letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))
     wanted = [
@@ -189,9 +189,7 @@ def at_each_size(mixer: Mixer, system: System, seed: int, most: int = MOST_POINT
     for fixed in sorted(wanted, key=lambda one: max(one.values())):
         for _ in range(20):
             b, sizes = _drawn(mixer, letters, fixed, chance)
-            if not fits(mixer, sizes) or any(sizes.get(x, b) != v for x, v in fixed.items()):
-                continue
-            if b * evaluated_points(system, sizes) <= most:
+            if fits(mixer, sizes) and b * evaluated_points(system, sizes) <= most:
                 found[Draw(sizes, b)] = None
                 break
     return [*found]
@@ -201,7 +199,7 @@ def spread(drawn: Sequence[Draw]) -> list[Draw]:
     """A copy of the draws (ways to call a module) reordered, so that the first `GROUP`, and each
     further group, cover the range of every size: for each size the draw with its largest value,
     then the middle one, then those between (a van der Corput sequence). Within a group draws keep
-    the order in which they came."""
+    the order in which they came. Places in the range: 1, 1/2, 3/4, 1/4, 7/8, ..."""
     letters = ("b", *drawn[0].sizes) if drawn else ()
     by_size = [sorted(drawn, key=lambda draw: draw.value(letter)) for letter in letters]
     found: dict[Draw, None] = {}
@@ -241,10 +239,10 @@ class _Sizes(dict[str, int]):
 def _drawn(
     mixer: Mixer, letters: Sequence[str], fixed: Mapping[str, int], chance: random.Random
 ) -> tuple[int, dict[str, int]]:
-    """Draw (batch, dict: letter -> size): random small values beside the `fixed` ones or, if none
-    is fixed, values of the whole range, small ones more often. A size with a divisor, as d with n
-    in d/n, is made a multiple of the divisor; a fixed size gets a divisor that divides it. The
-    result may still not fit the mixer, which the caller tests."""
+    """Draw (batch, dict: letter -> size): small numbers beside the `fixed` sizes, which stay or, if
+    none is fixed, numbers up to the largest of the range, small ones more often. A size with a
+    divisor, as d with n in d/n, is made a multiple of the divisor; a fixed size gets a divisor that
+    divides it. The result may still not fit the mixer, which the caller tests."""
     bounds = bounding_letters(mixer)
 
     def any_of(letter: str) -> int:
@@ -276,8 +274,8 @@ def _drawn(
 
 def evaluated_points(system: System, sizes: Mapping[str, int], row_points: int = ROW_POINTS) -> int:
     """The estimated cost of evaluating the equations at these sizes, in points: for each equation
-    the product of the extents of its indices and of those of its largest sum. Each equation in a
-    loop adds `row_points` for each row, which takes as long as so many points."""
+    the product of the extents of its indices and of those of its largest sum: y[t, i] = sum(j) ...
+    has l*d*d. Each equation in a loop adds `row_points` for each row, which takes as long."""
     at = tuple(sizes.items())
     total = 0
     for equation in system.equations:

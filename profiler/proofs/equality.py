@@ -146,7 +146,7 @@ def _module_proofs(mixer: Mixer, implementation: Implementation) -> list[Proof]:
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """Make the proof that `forward` gives the equations' result, that parameters have the same
     names and shapes, and that each buffer of the equations has values, equal to the module's if it
-    registers a buffer of this name."""
+    registers a buffer of this name. The proof fails if the mixer lacks the form."""
     noted: set[str] = set()
 
     def apart(found: ModuleCase) -> str:
@@ -425,7 +425,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
         equations count, with advice; "" if none does, or they are not comparable: `left` then gets
         the reason. A call equal but for operations on constants gives `noted` a sentence."""
         for phase in phases:
-            for t, call in dispatched(case, phase):
+            for t, call in dispatched(case, phase):  # t: the token of a step, 0 of `forward`
                 left.update((f"no counting rule for {op}", None) for op in call.unknown)
                 if left:
                     return ""
@@ -511,8 +511,9 @@ def _state_remedy(mixer: Mixer, implementation: Implementation, derived: Amount)
     """The first remedy, in words, with which a `State` would hold as many entries as later tokens
     need (`derived`), after every token at all sizes tried: fewer rows, arrays named in `carried`,
     or the axis of tokens moved. "" if there is none, or the state is no `State`."""
-    left: Mapping[str, Mend] | None = None  # the remedies right after every token so far, by words
-    rows: list[tuple[Sizes, dict[str, int]]] = []  # (sizes, array of the state -> its rows)
+    # words -> remedy, of those right after every token so far; `<x 1>`: the rows of x less one
+    left: Mapping[str, Mend] | None = None
+    rows: list[tuple[Sizes, dict[str, int]]] = []  # (sizes, array -> its rows before any token)
     for sizes in module_sizes(mixer):
         found = case(mixer, implementation, sizes)
         state = found.initial_state()

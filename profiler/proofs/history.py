@@ -120,7 +120,7 @@ def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
     case.module.to(torch.float64)
     with torch.no_grad():
         for name, tensor in (*case.module.named_parameters(), *case.module.named_buffers()):
-            if name in own and own[name].shape == tensor.shape:  # else the call registered it
+            if name in own and own[name].shape == tensor.shape:  # else made or resized in the call
                 tensor.copy_(own[name])
     return case
 

@@ -120,10 +120,10 @@ def rewrites_meant(mixer: Mixer, implementation: Implementation, *, step: bool) 
 
 
 def _left(calls: _Calls, tried: Iterable[Names], own: Names, called: str) -> str:
-    """A phrase that no rewrites explain what calls of `called` (forward or step) dispatch: how many
-    operations of each class the largest call dispatches more or fewer than counted under the
-    nearest rewrites of `tried` (with the same of `SCALES` as the description's `own`), and which
-    operations of torch have those that are more. "" if they cannot be counted."""
+    """A phrase that no rewrites explain what calls of `called` ("forward", "step") dispatch: how
+    many operations of each class the call at the largest sizes dispatches more or fewer than
+    counted under those rewrites of `tried` that leave least (with the same of `SCALES` as the
+    description's, `own`), and which operations of torch do more. "" without a count."""
     scaled = [names for names in tried if {*SCALES} & {*names} == {*SCALES} & {*own}]
     rewrites = min(scaled or [own], key=lambda names: sum(calls.apart(names).values()))
     try:
@@ -250,22 +250,7 @@ class _Calls:
                 return str(reason)
 
         def apart(pairs: Names) -> tuple[float, float]:
-            """How far the equations with this choice of masked pairs are from the module: in
-            exponentials, one a pair of a softmax, or, if less, in all their multiplications from
-            those of the module's matrix products; then in all operations."""
-            found = self.apart(with_choices({0: pairs}))
-            if inf in found.values():
-                return inf, inf
-            products = sum(
-                abs(
-                    gap.get("mul", 0)
-                    - sum(n.get("mul", 0) for op, n in by_op.items() if op not in MATRICES)
-                )
-                for gap, (_, by_op, _) in zip(
-                    self.gaps(with_choices({0: pairs})), self._found, strict=True
-                )
-            )
-            return min(found.get("exp", 0), products), sum(found.values())
+            return self._pairs_apart(with_choices({0: pairs}))
 
         nearest = min(BLOCKS, key=apart)
         masked = min(((), ("dense",), nearest), key=apart)
@@ -298,13 +283,27 @@ class _Calls:
         found = ({*others, *chain(*one)} for one in sorted(tried, key=changed))
         return [in_order(one) for one in found]
 
+    def _pairs_apart(self, names: Names) -> tuple[float, float]:
+        """How far the equations under the rewrites `names` are from the module in masked pairs: in
+        exponentials, one a pair of a softmax, or, if less, in all their multiplications from those
+        of the module's matrix products; then in all operations. Infinite without a count."""
+        found = self.apart(names)
+        if inf in found.values():
+            return inf, inf
+        others = (  # the module's multiplications outside matrix products, call by call
+            sum(n.get("mul", 0) for op, n in by_op.items() if op not in MATRICES)
+            for _, by_op, _ in self._found
+        )
+        products = (gap.get("mul", 0) - n for gap, n in zip(self.gaps(names), others, strict=True))
+        return min(found.get("exp", 0), sum(map(abs, products))), sum(found.values())
+
     def _online(self, with_keys: Callable[[Names], Names], masked: Names) -> list[Names]:
         """The choices of a softmax in blocks of keys, first without sums that start from 0, each
         with the number of keys with which the equations count the nearest number of exponentials;
         [] if there is no formula, or no softmax over rows. `with_keys` gives the rewrites with such
         a choice, and `masked` is the choice of masked pairs among them: tried are blocks of keys
-        that hold whole blocks of its rows, or are held by one as a whole; then sizes between
-        two of these."""
+        that hold whole blocks of its rows, or are held by one as a whole; then sizes between two of
+        these with which both kinds of blocks end together after at most `PERIOD` blocks of rows."""
         keys = (*masked, f"{ONLINE}1")
         if self._form is None:
             return []

@@ -145,9 +145,9 @@ class _Rounded(DispatchMode):
         return term * (1 + ACCUMULATED * self.inside.eps / 2 * off)
 
     def _round(self, tensor: Tensor) -> None:
-        """Round every entry in place to a number of the type `digits`, the nearest one or, with
-        `chance`, one of the two neighbours at random; entries beyond the largest number become
-        infinite, and entries that are not finite stay."""
+        """Round every entry in place to a number of the type `digits`, the nearest (1.3 in bf16:
+        1.296875) or, with `chance`, one of the two neighbours at random; entries beyond the largest
+        number become infinite, and entries that are not finite stay."""
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         _, exponent = torch.frexp(tensor)  # 2**(exponent - 1) <= |entry| < 2**exponent

@@ -326,11 +326,11 @@ class Trial:
         """Yield (kind, sentence) for what differs from the equations, and for tensors or settings
         that were changed, as the module is called without gradients, with gradients and in
         inference mode; the first wrong result ends the trial. An error of the call with gradients
-        is a finding on the gradients."""
+        is a finding on the gradients, but for a ValueError of torch's own, which is raised."""
         if self.moved:
             yield "result", self.moved
             return
-        with torch.no_grad(), DispatchMode():
+        with torch.no_grad(), DispatchMode():  # outside of a mode torch would compile torch.cond
             first = self.case.forward()
         yield from self.written("forward")
         if said := self.result_apart(first):
@@ -465,7 +465,7 @@ class Trial:
         """The largest error of an answer ("y", "step", "the gradient of x") that a discontinuity of
         the equations explains, such as a tie between maxima, at which equal or zero inputs may lie:
         `ALLOWED` times the largest change of the equations' answer under small perturbations of the
-        inputs, times the number of sequences. 0.0 for normal inputs."""
+        inputs, times the number of sequences. Absolute; 0.0 for normal inputs."""
         if self.draw.values == VALUES[0]:
             return 0.0
         # positions and other indices (`below` is their bound) stay
@@ -505,7 +505,7 @@ class Trial:
         """The largest error of an entry that rounding explains, in an answer (a result, gradient or
         decoded rows) at these inputs. Of a module that computes in float32 inside, the error of
         float32; else an estimate by runs in fewer digits, plus the distance to the answer with an
-        exact softplus, which torch's approximates."""
+        exact softplus, which torch's approximates. The error is absolute."""
         if answer in self.single:
             return self.single[answer]
         case = self.subject.built(self.draw)
@@ -559,7 +559,7 @@ class Trial:
             known = [np.zeros(tensor.shape[name in given :]) if e is None else e for e in each]
             with np.errstate(invalid="ignore"):  # inf - inf may occur
                 total = np.stack(known) if name in given else np.sum(known, axis=0)
-            if self.beyond_squares:  # another formula of a quotient may be finite
+            if self.beyond_squares:  # squares overflow, which another formula of a quotient avoids
                 tensor = torch.where(tensor.isfinite(), tensor, torch.from_numpy(total))
             if apart := self.apart(tensor, total, answer, answer):
                 said[name] = apart
@@ -728,11 +728,9 @@ class Decoding(Trial):
 
     def findings(self) -> Iterator[Finding]:
         """Yield, after decoding, (kind, sentence) for tensors, settings or earlier rows that steps
-        changed, and for the first row, of this sequence, else of the other, else of the copy, that
-        differs from the equations (of the last two, and from `forward` of their rows). The sentence
-        ends with `KEEPS_APART` if decoding that sequence alone gives the right row, else, of this
-        sequence, with the blame. A row of a wrong shape is the only finding. The other sequence is
-        the batch in reverse order, negated if not token numbers; the copy holds l // 2 rows."""
+        changed, and for the first wrong row (`_wrong_row`). A row of a wrong shape is the only
+        finding. The other sequence is the batch in reverse order, negated if not token numbers; the
+        copy holds l // 2 rows of this sequence, and goes on with the other's."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
@@ -763,12 +761,20 @@ class Decoding(Trial):
         if not all(same(row, copied) for row, copied in kept):
             yield "writes", "a later step writes into the row that an earlier step returned"
         rows[""] = [copied for _, copied in kept]
-        cases = {"": case, OF_ANOTHER: other, OF_A_COPY: parted}
+        yield from self._wrong_row(rows, {"": case, OF_ANOTHER: other, OF_A_COPY: parted})
+
+    def _wrong_row(
+        self, rows: Mapping[str, list[Tensor]], cases: Mapping[str, ModuleCase]
+    ) -> Iterator[Finding]:
+        """Yield a finding on the first of the decoded `rows` that differs from the equations (rows
+        of the other sequence and of the copy: and from `forward` of their `cases`), if any. The
+        sentence ends with `KEEPS_APART` if decoding that sequence alone gives the right row, else,
+        of this sequence, with the blame. The keys are words on a sequence, "" for this one."""
         with torch.no_grad():
             wholes = {of: one.forward() for of, one in cases.items() if of and rows[of]}
         # k: the number of a row's token, from 0; the copied state's first row is that of l // 2
         for of, found in rows.items():
-            begins = l // 2 if of == OF_A_COPY else 0
+            begins = self.draw.sizes["l"] // 2 if of == OF_A_COPY else 0
             for k, row in enumerate(found, start=begins):
                 for sample in range(self.draw.b):
                     if of:
@@ -783,11 +789,9 @@ class Decoding(Trial):
                     if said:
                         inside = f" in sequence {sample + 1} of {self.draw.b}" * (self.draw.b > 1)
                         alone = decoded(cases[of], k + 1)[sample, k]
-                        if not self.apart(alone, known, place, "step"):
-                            why = KEEPS_APART
-                        else:
-                            why = "" if of else self._step_blamed(k, sample)
-                        yield "step", f"{said}{of}{inside}{why}"
+                        right_alone = not self.apart(alone, known, place, "step")
+                        blamed = "" if right_alone or of else self._step_blamed(k, sample)
+                        yield "step", f"{said}{of}{inside}{KEEPS_APART * right_alone}{blamed}"
                         return
 
     def cause(self) -> str:

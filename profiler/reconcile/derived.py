@@ -381,7 +381,7 @@ def predict(
     Summed, the causes lead from the operations of the executed equations to the figure. Operations
     outside contractions, and contractions of classes that the peer does not count, are subtracted.
     For each other contraction masked pairs are added if the peer counts them, the peer's operations
-    per product replace the strict count, and the figure is rounded.
+    per product replace the strict count (19 of 10 products become 20), and the figure is rounded.
 
     Args:
         contractions, masked: array -> (multiplications, operations) of its contraction at the

@@ -195,21 +195,28 @@ def step_of(
         one_by_one = float(op["bytes_written"]) / BYTES[dtype] / on["selection"]
     elif operation in ONE_BY_ONE:
         instead.append("selection")
-    # seconds of one call (`starts`, `taken`): at least, expected and at most
     if small is not None and by_datasheet:
-        starts = small.constants["start"] * 1e-6 * np.array([0, among_kernels()[0], 1])
         movement /= small.constants["bandwidth"]
-    else:
-        starts = np.full(3, on["kernel_time"])
-    if small is not None and not by_datasheet:  # some kernels start as if alone
-        starts[2] = max(starts[2], small.constants["start"] * 1e-6)
     low, high = (np.nan, np.nan) if small is None else small.interval  # unknown on a CPU
-    taken = starts + max(arithmetic, movement, one_by_one) / calls
+    # seconds of one call: at least, expected and at most
+    taken = _starts_s(small, on) + max(arithmetic, movement, one_by_one) / calls
     least, seconds, most = np.split(taken * np.array([low, 1, high]), 3)
     ends = least, most
     joules = energy(own, on, seconds, *ends) if _has_power(dtype, on) else (None, None, None)
     one = Prediction(seconds, *ends, *joules)
     return _step(named, SMALL, np.array([calls]), own, one, on, instead)
+
+
+def _starts_s(small: Fit | None, on: Board) -> Floats:
+    """The seconds in which a kernel starts, at least, expected and at most (3,): the least time of
+    a kernel or, on a GPU without it, those of `small`, the constants of small kernels on a GPU."""
+    if small is None:
+        return np.full(3, on["kernel_time"])
+    alone = small.constants["start"] * 1e-6
+    if "kernel_time" not in on.figures:  # a share is left among other kernels
+        return alone * np.array([0, among_kernels()[0], 1])
+    least = on["kernel_time"]  # some kernels start as if alone
+    return np.array([least, least, max(least, alone)])
 
 
 def _of_one_row(op: Mapping[str, Any]) -> float:
@@ -221,8 +228,8 @@ def _of_fitted_products(
     named: str, operation: str, op: Mapping[str, Any], calls: int, dtype: str, on: Board
 ) -> Step | None:
     """The step `named` of products of matrices on a GPU, by the fitted family of these products:
-    shape by shape, or by the average shape of `calls` calls where a record has no shapes. None for
-    another operation or board, and for a type without a fit."""
+    shape by shape, or by the average shape of `calls` calls where a record has no shapes; a call is
+    predicted as one of a loop (`repeated`). None for another operation, board or type."""
     if dtype not in FITTED or on.kind != GPU:
         return None
     # a shape: matrices in the batch, rows, columns, terms of a sum, calls; below, arrays (shapes,)

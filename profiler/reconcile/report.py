@@ -77,7 +77,7 @@ def tables(ladder: Ladder, *, full: bool) -> Iterator[Table]:
     """Yield the tables of one ladder: operations (by the equations, dispatched, in the hardware),
     figures of other projects' counters (peers), memory (if a figure of it is known), and cost.
     Without `full` only the tables with an unexplained rest, or with operations that have no
-    counting rule, never the costs."""
+    counting rule, never the costs; none if all is explained."""
     of = (
         f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
         f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
@@ -444,7 +444,7 @@ def _memory(ladder: Ladder, title: str) -> Table:
             continue
         steps = _listed(found) if isinstance(found, HeldMemory) else _moved(found)
         rows += [Section((MEMORY_WORDS[name],)), *steps]
-    said = {cell for row in rows if not isinstance(row, Section) for cell in row if cell != 0}
+    said = {cell for row in rows if not isinstance(row, Section) for cell in row}
     notes = [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in said]
     causes = {c.name: c.meaning for found in ladder.memory.values()
               if isinstance(found, MovedMemory) for c in found.causes}  # fmt: skip
@@ -580,20 +580,31 @@ def in_words(row: ListedTensor) -> str:
 def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """The rows of CSV for hardware counters: a row for each class that the counters count, a row
     with the reason for each class of unknown number, and a row for each label; one row with the
-    reason without counters.
-
-    `lead`: the first cells of every row, which identify the ladder.
-    """
+    reason without counters. `lead`: the first cells of every row, which identify the ladder."""
     if x.hardware is None:
         return [(*lead, "4", "rung", None, None, x.reasons["4"])]
     counts, untold = x.hardware.counts, x.hardware.untold
     known = [(*lead, "4", "rung", name, number, None) for name, number in counts.items()]
+    unknown = [(*lead, "4", "rung", name, None, why) for name, why in untold.items()]
     labels = [(*lead, "4", "label", None, None, label) for label in x.hardware.labels]
-    return [
-        *known,
-        *((*lead, "4", "rung", name, None, why) for name, why in untold.items()),
-        *labels,
-    ]
+    return [*known, *unknown, *labels]
+
+
+def _csv_memory(x: Ladder, lead: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of CSV for bytes, per quantity (activations, peak, moved): derived, the causes
+    or the listed tensors, unexplained, measured. `lead`: the first cells of every row."""
+    for name, memory in x.memory.items():
+        figures = [("derived", memory.derived)]
+        if isinstance(memory, MovedMemory):
+            figures += [(cause.name, cause.bytes) for cause in memory.causes]
+        elif memory.listed is not None:
+            figures += [(in_words(row), row.bytes * row.number) for row in memory.listed]
+            figures += [("rounding", memory.rounding), (RELEASED, -memory.released)]
+            figures += [(WATCHING, -(memory.difference or 0))]
+        figures += [("unexplained", memory.unexplained), ("measured", memory.measured)]
+        for entry, number in figures:
+            why = memory.reason if number is None else None
+            yield (*lead, "memory", entry, f"{name}_bytes", number, why)
 
 
 def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
@@ -613,19 +624,7 @@ def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
         for words, figure in (("predicted", peer.predicted), ("printed", peer.printed)):
             why = None if figure is not None else peer.reasons[words]
             rows.append((*lead, "peer", f"{peer.name} {words}", peer.unit, figure, why))
-    for name, memory in x.memory.items():
-        figures = [("derived", memory.derived)]
-        if isinstance(memory, MovedMemory):
-            figures += [(cause.name, cause.bytes) for cause in memory.causes]
-        elif memory.listed is not None:
-            figures += [(in_words(row), row.bytes * row.number) for row in memory.listed]
-            figures += [("rounding", memory.rounding), (RELEASED, -memory.released)]
-            figures += [(WATCHING, -(memory.difference or 0))]
-        figures += [("unexplained", memory.unexplained), ("measured", memory.measured)]
-        for entry, number in figures:
-            why = memory.reason if number is None else None
-            rows.append((*lead, "memory", entry, f"{name}_bytes", number, why))
-    rows += _csv_hardware(x, lead)
+    rows += [*_csv_memory(x, lead), *_csv_hardware(x, lead)]
     cost = x.rungs["5"]
     single = [key for key, _, _ in COSTS]
     for key in (*SPREAD, *ENDS, "latency_processes", *single, *FLOOR, "predicted_s"):

@@ -232,7 +232,7 @@ def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
     """Make a `MeasuredRow` for each record, in order, with the derived costs at the record's sizes
     and, for ratios, the records of self-attention (`BASELINE`) of the same machine, device, type,
     phase, options and round at equal sizes (`against`). Derived ratios are to the fastest of these
-    (`base`), else the first."""
+    (`base`), else the first. A record without such records has `against` ()."""
     machines = _machines(records)
     baselines: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records:
@@ -302,7 +302,7 @@ def _derived(
     """The row of derived costs, at the record's sizes, of the form that its implementation
     executes; ratios are to self-attention at the sizes of the record `base`. `Missing` with a
     reason if there is no mixer, or the record lacks a size, or has one that the mixer refuses or a
-    type that is unknown."""
+    type that is unknown. Without `base`, sizes of self-attention alone are defaults."""
     if isinstance(mixer, Missing):
         return mixer
     phase = phase_name(record.phase)

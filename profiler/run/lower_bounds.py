@@ -147,10 +147,10 @@ def _moved(mixer: Mixer, form: str, phase: str) -> Exact:
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """A dict: name of a reading of moved bytes -> its floor (lower bound): the share `COUNTED` of
-    those of the bytes that a call must move, by the equations, that the cache cannot hold, for each
-    state of the caches before the call (emptied, or as the calls before left them) in which there
-    are such bytes; {} if no bytes were counted or the size of the cache is unknown."""
+    """A dict: name of a reading of moved bytes -> its floor (lower bound): `COUNTED` times the rest
+    of the bytes that a call must move, by the equations, less those that the cache can hold, for
+    each state of the caches before the call (emptied, or as the calls before left them) with such a
+    rest; {} if no bytes were counted or the size of the cache is unknown."""
     held = measurement.environment.get("l2_bytes")
     if held is None or "hardware" not in measurement.counts:
         return {}

@@ -140,7 +140,7 @@ def count(
             called = on_meta(request)
         return _counts_of(request, work, note, listed[0], called)
 
-    prepared = replace(request, drawn=without_values is None)
+    prepared = replace(request, drawn=without_values is None)  # else parameters need no numbers
     return _prepare_and_take(prepared, note, counts, first)
 
 
@@ -297,8 +297,8 @@ def counted(
 
     Returns:
         The dispatched operations; the figures of other counters; the `counts` of a record as JSON
-        values (`dispatch`, `zeros`, `call` and, where there are any, `forward`, `hardware` and, for
-        a module without equations, `traced`); and the readings, or their reasons.
+        values (`dispatch`, `zeros`: on zeros in place of gradients, `call` and, where there are
+        any, `forward`, `hardware`, `traced` without equations); and the readings, or their reasons.
     """
     phase = phase_name(request.phase)
     note("counting operations")
@@ -497,7 +497,7 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
     one new token, for a backward pass alone, or if the call fails."""
     if phase_name(request.phase) == "inference":
         return Unavailable("the memory of one new token is its state: its tensors are not listed")
-    if not work.trivial:
+    if not work.trivial:  # the reset of a backward pass alone, a forward pass, is long
         return Unavailable(
             "a backward pass also holds the tensors of its forward pass: measure the training step"
         )
@@ -621,7 +621,7 @@ def latencies_of_work(
     as a CUDA graph. Return a dict: name -> reading, or the reason why there is none. The reading
     `launch_estimate` is the time to launch the call's operations (`dispatched`); it is missing if
     the device was busy or lost, or if the call is compiled, so that the number of its launches is
-    unknown."""
+    unknown. Times are in seconds; the graph replays `work.bare`, with one set of inputs."""
     call, reset = work.timed()
     found = latency_kinds(
         call,
@@ -701,7 +701,8 @@ NO_ENERGY = Unavailable("energy was not asked for (--energy)")
 def energies_of_work(work: PreparedCall, request: Request) -> dict[str, Measured]:
     """Measure gross and net energy (J) and mean power (W) of a call, and return a dict: each name
     in `ENERGIES` -> its reading, or why there is none: energy was not asked for, a forward pass
-    precedes each call (no steady load), or there is no meter."""
+    precedes each call (no steady load), there is no meter, or, unless the request says that the
+    board is `shared`, other processes use it."""
     if not request.energy:
         return dict.fromkeys(ENERGIES, NO_ENERGY)
     if not work.trivial:

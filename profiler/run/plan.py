@@ -93,7 +93,7 @@ def requests(
         refused: keep requests whose sizes their mixer refuses, if others remain.
         unequal: receives the requests of a user's module that differs from its equations, which
             the list then leaves out, if others remain.
-        rounds: how often each of the `processes` measures every request, up to `MOST_POINTS`.
+        rounds: how often each of `processes` processes measures every request.
 
     Raises:
         MeasureError: an unknown implementation, device or dtype; a mixer without an implementation

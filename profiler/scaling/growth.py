@@ -49,7 +49,7 @@ class DerivedGrowth:
     """The slope of the weighted line of the measured values, through the derived values."""
     first: float
     last: float
-    """The local exponents at both ends; without local ones, twice the exponent between the ends."""
+    """The local exponents at both ends; without local ones, both are that between the ends."""
     how: str
     """`local`, or a phrase on how the exponent was found instead."""
 
@@ -92,8 +92,8 @@ class Scaling:
     def to_json(self) -> dict[str, Any]:
         """A dict for JSON: the series; its `values` [size, value, low, high] in `unit`; `measured`,
         the exponent with its interval over the sizes from `first` to `last`; `derived`, name of a
-        quantity -> its `DerivedGrowth`; and `departure`, where the values leave their lower bounds.
-        A missing part is None, with its reason under `reasons`."""
+        quantity -> its `DerivedGrowth`; `departure`, where the values leave their lower bounds (of
+        `floors`: name -> rate in words). A missing part is None, with its reason in `reasons`."""
         reasons: dict[str, str] = {}
         measured: dict[str, Any] | None = None
         if isinstance(self.measured, Unsettled):

@@ -124,7 +124,7 @@ def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
 def csv_rows(each: Scaling) -> list[list[Any]]:
     """The rows of CSV of one series, one for each derived quantity (one if there is none): series,
     measured exponent, interval and sizes; derived exponent and ends; the size at which values leave
-    their lower bounds; why an exponent is missing."""
+    their lower bounds; why an exponent is missing. An empty cell is None."""
     printed = each.to_json()
     s, m = each.series, printed["measured"] or {}
     lead = [

@@ -211,7 +211,7 @@ def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
 def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple[str, ...]]:
     """(requests, sentences): the requests within the scale's limits of operations, live set (bytes
     held at once) and launches; and one sentence per limit that some requests exceed. A request is
-    held to a limit only if it is within those before."""
+    held to a limit only if it is within those before; a figure may equal its limit."""
     limits = (  # (function from a request to its figure, limit or None, words on an excess)
         (partial(derived, executed_operations), scale.operations,
          "executes more than {:.0e} operations by its equations and would take minutes"),

@@ -115,9 +115,9 @@ def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> 
 
 
 def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pair:
-    """Make the pair of two mixers at one length, each by its fastest implementation, or by its
-    first one if no time was measured. `cells`: the records of a phase, dtype and width; `number`:
-    how many pairs share the confidence level (Bonferroni).
+    """Make the pair of two mixers at one length, with ratios `second` over `first`, each by its
+    fastest implementation, or by its first one if no time was measured. `cells`: the records of a
+    phase, dtype and width; `number`: how many pairs share the confidence level (Bonferroni).
 
     The records that choose the fastest implementation also give the ratios. Launches bound the time
     only if it is a hot latency: the replay of a CUDA graph excludes them.

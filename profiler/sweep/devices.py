@@ -37,7 +37,7 @@ def devices(
     A GPU is named by its word in CUDA_VISIBLE_DEVICES; without such words by its UUID, if all GPUs
     are wanted and NVML lists as many whole boards as torch finds, else by its number. `environment`
     has the variable; `count` gives the number of GPUs, `boards` their UUIDs (None: by NVML). Raises
-    MeasureError: there is no such GPU."""
+    MeasureError: there is no such GPU. With "3,5" in the variable, cuda:1 is "5"."""
     kind, _, number = wanted.partition(":")
     if kind == "cpu":
         return [Device("cpu")]

@@ -140,10 +140,11 @@ def run(
 
     by = count if counts_only else measure
     plan = new_id() if processes > 1 or further else ""
-    blocks = [
-        Block("", tuple(Point(r, process=k, plan=plan) for r in shuffled(requests, k)))
-        for k in range(processes)
-    ]
+
+    def block(requests: Sequence[Request], process: int) -> Block:
+        """The requests as points of one process, counted from 0, in the process's order."""
+        points = (Point(r, process=process, plan=plan) for r in shuffled(requests, process))
+        return Block("", tuple(points))
 
     def outcomes(blocks: Sequence[Block], note: Note) -> Outcomes:
         if starts is None:
@@ -156,13 +157,10 @@ def run(
         return in_fresh_processes(lambda: Team(further, wanted=lambda point: True), blocks, note)
 
     try:
-        collect(blocks, outcomes, keep, progress)
+        collect([block(requests, k) for k in range(processes)], outcomes, keep, progress)
         if further and (short := [r for r in requests if is_short(r, session.measurements)]):
             numbers = range(1, FURTHER + 1)  # the measurements so far are those of process 0
-            each = [
-                tuple(Point(r, process=k, plan=plan) for r in shuffled(short, k)) for k in numbers
-            ]
-            collect([Block("", points) for points in each], again, keep, progress)
+            collect([block(short, k) for k in numbers], again, keep, progress)
     except KeyboardInterrupt:
         session.interrupted = True
     session.measurements = joined(session.measurements)

@@ -199,7 +199,7 @@ def known_zero_arithmetic(trace: Trace) -> tuple[Classes, tuple[str, ...]]:
     """Count the operations of a traced backward pass on zeros that pad gradients. Returns a pair:
     class of operations (mul, add, ...) -> their number, as a polynomial in the sizes; notes on
     classes without a formula and on untested sizes. If the pass cannot be followed, no operations,
-    and a note with the reason."""
+    and a note with the reason. Without such zeros: ({}, ())."""
     try:
         zeros = trace.zeros
     except TraceError as error:
@@ -263,12 +263,12 @@ def by_case(
     r), then by the cases of the equations. A module executes the same rewrites in every case:
     `likely` receives those that explain a case, and the next cases are compared with them first.
     Raises TraceError, Unsupported: the forward pass can be compared neither at all sizes nor by
-    quotients."""
+    quotients. Another case, or a backward pass, gives a difference with the reason instead."""
     likely = [] if likely is None else likely
     waiting = [start]
     taken: set[SizeCase] = set()
     while waiting:
-        case = waiting.pop(0).plain
+        case = waiting.pop(0).plain  # floors with one value in the case replaced by the value
         if case not in taken and (lines := narrow_lines(case.region)) != [case.region]:
             taken.add(case)
             waiting = [*case.among(lines), *waiting]
@@ -364,7 +364,7 @@ def closest_switches(
     mixer: Mixer, trace: Trace, phase: str, traced: Classes, likely: Sequence[Switches] = ()
 ) -> Switches:
     """Find the form of the equations, and the rewrites of it (named changes such as
-    `safe-softmax`), that leave least of the operations `traced` (class -> number) unexplained;
+    `safe-softmax`), that leave least of the operations `traced` (class -> Poly) unexplained;
     among equals, the fewest rewrites. Returns (form, rewrites), one of `likely` if no others leave
     less; the others are searched for where each of `likely` leaves some.
 
@@ -390,8 +390,8 @@ def closest_switches(
 
 def searched_switches(mixer: Mixer, trace: Trace, phase: str, traced: Classes) -> Switches:
     """(form, rewrites) of the equations that leave least of the operations `traced` (class ->
-    number) unexplained, among equals the fewest rewrites. Raises ByCases: a choice counts by cases,
-    and no other choice explains everything."""
+    polynomial) unexplained: few terms of low degree, then small coefficients; among equals, the
+    fewest rewrites. ByCases: a choice counts by cases, and no other choice explains everything."""
     if phase == "backward":
         return switches_of_backward(mixer, trace, traced)
     choices = [

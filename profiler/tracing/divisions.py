@@ -90,8 +90,8 @@ class Division:
     def in_user_sizes(self, region: Constraints) -> Constraints:
         """The conditions of a case (polynomials that are at least 0), rewritten with floors in
         place of the letters of this division (quotient, remainder), and the conditions that define
-        the division. A quotient with only one value in the case becomes that number: with q = 1, l
-        = C*q + r and 0 < r < C become l >= C + 1 and l <= 2*C - 1."""
+        the division. A quotient with one value up to `MOST` in the case becomes that number: with q
+        = 1, l = C*q + r and 0 < r < C become l >= C + 1 and l <= 2*C - 1."""
         size, quotient = Poly.atom(self.size), Poly.atom(self.quotient)
         fixed = next((n for n in range(1, MOST + 1) if proven_zero(region, quotient - n)), None)
         times = self.floor if fixed is None else Poly.of(fixed)
@@ -249,8 +249,8 @@ def division_cases(
 
 def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Poly] | None:
     """Choose a size l to write as q*c + r, and the divisor c, for the floor(above/below) `floor`:
-    (l, c). The divisor serves all floors `beside` it: c is the least common multiple of their
-    divisors that are numbers, or the size that divides.
+    (l, c). The divisor serves all floors in `beside`, which has `floor` too: c is the least common
+    multiple of the numbers that divide l (6 for floor(l/2) and floor(l/3)), or the size C.
 
     None if `above` has no letter outside functions that is traced at every size (not at multiples
     alone), or if `below` has a size that is not traced. Raises TraceError: the floors divide the

@@ -106,8 +106,7 @@ def failures(trace: Trace) -> dict[Quantity, Break]:
 
 def small_sizes(trace: Trace) -> dict[str, int]:
     """A dict: letter -> the size from which formulas hold, for letters whose formulas fail at more
-    than `FEW` smaller sizes, or, for a quotient or remainder (q, r in l = C*q + r), at 1; empty if
-    there are none."""
+    than `FEW` smaller sizes, or, for a quotient or remainder (q, r in l = C*q + r), at 1."""
     quotients = {letter for division in trace.divisions for letter in division.letters}
     few = {x: 1 if x in quotients else FEW * trace.steps.get(x, 1) for x in trace.since}
     return {x: n for x, n in trace.since.items() if n > few[x]}

@@ -166,7 +166,7 @@ def lowest_sizes(samples: SizeSamples, polys: Mapping[Quantity, Poly], base: Poi
     and parameters hold, the other letters being those of `base`. Letters that the case bounds
     become smaller together, each other letter alone; if formulas fail where several letters have
     these sizes, all letters move halfway back to `base`. A formula that fails below becomes a
-    note."""
+    note. If every formula holds down to 1, `base` (5, 3) gives (1, 1)."""
     # (part, name) -> failure: these fail already above `base`, and are sought again by cases
     wrong = first_failures(samples, polys, samples.above(base))
     kept = {q: p for q, p in polys.items() if q not in wrong and q[0] != "bytes"}

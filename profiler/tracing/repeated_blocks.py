@@ -310,8 +310,7 @@ def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]
     tuple of its indices in all runs. Each other run has one more block in one stack: a moment
     before that stack keeps its distance from the start of the pass, a moment after it from the end,
     and a moment inside the stack has an entry for either index, since blocks may be counted from
-    either end. Raises NotStraight: a moment is missing in another run, or its position is
-    ambiguous."""
+    either end. Raises NotStraight: a moment is missing in another run, or its place ambiguous."""
     ends = [sum(name.startswith(FORWARD) for name, _ in steps) for steps in runs]
     forward = [list(steps[:end]) for steps, end in zip(runs, ends, strict=True)]
     backward = [list(steps[end:]) for steps, end in zip(runs, ends, strict=True)]

@@ -177,8 +177,8 @@ BY_PARTS = (
 
 def note_sentences(trace: Trace) -> Iterator[str]:
     """Yield the notes below the table of formulas: how the formulas were found, what operations
-    are, gradients, mode, bytes, proof, doubts, `let`, decomposed operations, FlopCounterMode, and
-    the trace's notes."""
+    are, gradients, mode, bytes, proof, doubts, `let`, decomposed operations, FlopCounterMode,
+    and `trace.notes`."""
     least = ", ".join(f"{letter} >= {size}" for letter, size in trace.since.items())
     yield f"interpolated at {len(trace.fitted)} points, {least}, all numbers rational"
     yield f"operations: as dispatched; {UNSEEN}"

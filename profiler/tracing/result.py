@@ -239,7 +239,7 @@ class Trace:
     def sizes(self, text: str) -> dict[str, int]:
         """Parse --at: letter -> size from a text such as `d=128,l=256`, one for each letter in
         `over`. Raises TraceError: a letter is missing, unknown or given twice, a size is no number,
-        or the formulas do not hold there."""
+        or the formulas do not hold there. `d=128,l=256`: {"d": 128, "l": 256}."""
         found: dict[str, int] = {}
         for entry in text.split(","):
             letter, _, typed = (part.strip() for part in entry.partition("="))

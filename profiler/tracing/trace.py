@@ -190,8 +190,7 @@ def trace_case(
     with `memory`, bytes. `effort` counts the runs of all cases. `region` holds the conditions of
     the case, polynomials that are at least 0 (none for all sizes); each of `divisions` writes a
     size by its quotient, l = C*q + r. Raises TraceError: the module cannot be built or run on the
-    meta device, the case has too few sizes to find formulas from, or the runs of all cases are
-    `MOST_RUNS`."""
+    meta device, the case has too few sizes to find formulas from, or all cases took `MOST_RUNS`."""
     effort = effort or Effort()
     # without the case's equations, such as l = w, whose letters follow from the others
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
@@ -529,7 +528,7 @@ class FormulaSearch:
         each bounded letter (one that a condition of the case limits) separately and raised into the
         case, so that the next sizes of every bounded letter lie in the case too: `room` of them,
         then fewer. If the module runs at none of these points, the points of `PRODUCTS` at which it
-        runs follow, each with its letters lowered (`lowered`)."""
+        runs follow, each with its letters lowered. Over l, d: (5, 3), (20, 12)."""
         samples = self.samples
         bound, rooms = samples.bound(), dict.fromkeys((self.room, HIGHEST + 2))
         for most in rooms if samples.region else (0,):

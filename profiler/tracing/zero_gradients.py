@@ -59,8 +59,7 @@ def zero_arithmetic(
     known: dict[Point, Mapping[str, int]] = {}
 
     def numbers(point: Point) -> Mapping[str, int]:
-        """A dict: class -> number of operations with zeros at a point (a tuple of sizes), by a
-        run."""
+        """A dict: class -> number of operations with zeros at a point, by a run there."""
         if point not in known:
             sizes = samples.variables.sizes(samples.named(point))
             known[point] = samples.joined_counts(
@@ -75,7 +74,7 @@ def zero_arithmetic(
     few = [point for point in made if made[point] <= most]
     for point in sorted(few, key=lambda p: (-sum(p), p)):
         sizes = samples.named(point)
-        for name in {*found, *numbers(point)}:
+        for name in dict.fromkeys((*found, *numbers(point))):
             poly, counted = polys.get(name, Poly()), numbers(point).get(name, 0)
             if (gives := poly.rational(sizes)) != counted:
                 found[name] = Break(sizes, str(poly), str(gives), counted)

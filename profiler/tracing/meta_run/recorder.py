@@ -122,7 +122,7 @@ class Recorder(shape_values.MetaMode):
         """Run an operation, count it unless it is a view, record the storages that it makes, and
         return its result, with its values if they follow from sizes alone. A sum of gradients or a
         write into zeros that torch without a dispatch mode would write in place (`added`) returns
-        its first argument."""
+        its first argument. Each call adds one moment to `alive` and `names`."""
         func = kind.func
         added = (func is ADD and self.accumulation.in_place(func, args)) or (
             kind.name in INTO and self.accumulation.into_zeros(args[0])
@@ -304,7 +304,7 @@ def remake_results(
     """Make a function that makes the results of a call from its positional arguments without
     running it. None if the operation must run each time: an argument is not on the meta device, the
     operation writes into anything but its first argument, or a result is a view, conjugated,
-    negated or no plain tensor."""
+    negated or no plain tensor. A view shares the storage of an argument."""
     given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
     if any(not t.is_meta for t in given):
         return None

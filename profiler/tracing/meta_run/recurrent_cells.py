@@ -65,7 +65,7 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
     steps, layers and directions as one operation. The rule has the arguments of torch.lstm,
     torch.gru, ...: an input (l, b, d), (b, l, d) with `batch_first`, or (l, d), and states (layers
     * directions, b, units). It returns None for packed sequences and for projected states, which
-    torch's decomposition counts."""
+    torch's decomposition counts. `kind`: a key of `CELLS`, such as "lstm"."""
     cell = CELLS[kind]
 
     def rule(

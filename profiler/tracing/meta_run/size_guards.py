@@ -46,8 +46,8 @@ class AxisSize:
 
 @dataclass(frozen=True)
 class Condition:
-    """A tested condition, as a sympy expression, and its place in the code; "" if torch does not
-    tell the place."""
+    """A tested condition as a sympy expression that holds at the sizes of the run (s0 >= 8 where s0
+    < 8 failed), and its place in the code; "" if torch does not tell the place."""
 
     holds: Any
     place: str
@@ -173,7 +173,7 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
 
     def symbolic(leaf: Any) -> Any:
         """A copy of a tensor with a symbol, noted in `symbols`, for the size of each followed axis;
-        another argument as it is."""
+        another argument as it is. `axes`: (number of the input, axis) -> its size."""
         if not isinstance(leaf, Tensor):
             return leaf
         followed = [axes.get((numbers[id(leaf)], axis)) for axis in range(leaf.dim())]
@@ -198,6 +198,12 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
             f"comparisons of sizes cannot be traced after {where}, which accepts only numbers as "
             f"sizes"
         )
+    return _recorded(known, symbols, doubts)
+
+
+def _recorded(known: Any, symbols: Mapping[Any, AxisSize], doubts: list[str]) -> SizeGuards:
+    """The conditions that torch's ShapeEnv `known` recorded in a run, in the `symbols` of axes, and
+    `doubts`, which get one for each symbol that the code took as a plain number."""
     slocs = [(g.expr, getattr(g, "sloc", None)) for g in known.guards]  # condition, its place
     tested = [
         Condition(holds, getattr(sloc, "maybe_user_loc", None) or str(sloc or ""), str(sloc or ""))

@@ -128,8 +128,8 @@ def parse_variables(
     let: str | Sequence[str] | Mapping[str, str],
     own: Collection[str] = (),
 ) -> Variables:
-    """Parse --over and --let: the variables of texts such as `l,h:2,n` and `d=n*h`. Letters are
-    those that mixers share, and further letters in `own`, the names that a module takes. Raises
+    """Parse --over and --let: the variables of texts such as `l,h:2,n` (h by twos) and `d=n*h`.
+    Letters are those that mixers share, and those in `own`, the names that a module takes. Raises
     TraceError: an unknown letter, a multiple that is not a positive number, an invalid formula."""
     listed = over.split(",") if isinstance(over, str) else list(over)
     letters: dict[str, int] = {}
@@ -214,7 +214,7 @@ class Target:
 def load_target(target: str | Callable[..., Any]) -> Target:
     """Find the class or function that `package.module:factory` or `path/file.py:Class` names, or a
     class or function that was passed itself. Raises TraceError: there is no such file, package or
-    name, it fails to import, or it is not callable."""
+    name, it fails to import, or it is not callable. "m:A.b" names b of A in m."""
     if callable(target) and not isinstance(target, nn.Module):
         return Target(getattr(target, "__name__", "module"), target)
     if not isinstance(target, str):
@@ -309,7 +309,7 @@ class Built:
 def build_target(target: Target, sizes: Sizes) -> Built:
     """Build the module at these sizes on the meta device, with the factory's inputs or else x (b,
     l, d). Raises TraceError: the factory needs a size that was not given, refuses these sizes, or
-    makes no module."""
+    makes no module. `target.mode`, `target.grad`: as `trace` takes them."""
     with on_meta(), MetaMode():
         made = make(target, sizes)
     module = on_meta_device(made.module)
@@ -432,7 +432,7 @@ def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
     """A dict: name -> value of the sizes that the factory's parameters name; a factory with
     **kwargs also receives the names of --let that are no letters. {} for a class that inherits
     nn.Module's constructor. Raises TraceError: a parameter without default has no size, or a name
-    of --let is no parameter."""
+    of --let is no parameter. `def f(l, m=8)` at l = 5, h = 2 gets {"l": 5}."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
     parameters = parameters_of(target)
