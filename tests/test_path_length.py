@@ -709,6 +709,24 @@ def test_rows_of_a_recurrence_stay_rows_where_a_small_size_leaves_out_all_else(l
     assert made.apart == [] and "path length" in made.compared
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
+def test_a_row_of_weights_makes_no_row_of_a_recurrence_of_row_1(length: int) -> None:
+    """C and P depend on x[1] alone, and P[1] on no row: row 1 reaches each row in one hop."""
+    mixer = Mixer("first")
+    (l,) = mixer.sizes("l")
+    x, y, w = mixer.input("x", l), mixer.output("y", l), mixer.parameter("w", 1)
+    with mixer.form("direct") as f:
+        i, g = f.index("i", 1, l), f.index("g", 2, l)
+        C, P = f.array("C", l), f.array("P", l)
+        C[1], P[1] = x[1] * 2, w[1] * 2
+        P[g] = P[g - 1] * C[g - 1]
+        C[g] = C[g - 1] * P[g]
+        y[i] = C[i] * x[i]
+    made = OracleComparison(mixer).at({"l": length})
+    assert made.apart == [] and "path length" in made.compared
+    assert furthest_executed(execute(mixer.forms["direct"], {"l": length})) == min(1, length - 1)
+
+
 def test_path_lengths_of_windows_equal_hops_counted_by_hand() -> None:
     """l = 10: four rows a hop; of 4 behind and 2 ahead, forward 3 hops of 4, back 5 of 2."""
     assert cm.path_length(written(window_and_recurrence)).at(l=10, w=4) == 3

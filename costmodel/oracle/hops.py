@@ -52,13 +52,21 @@ def sources(pairs: Iterable[tuple[Entry, Entry]]) -> Mapping[Entry, frozenset[in
 @lru_cache(maxsize=64)
 def _of_few_rows(system: System, sizes: tuple[tuple[str, int], ...]) -> frozenset[Array]:
     """The arrays whose entries all depend on the same input rows, but not on all, in an execution
-    at these sizes."""
+    at these sizes (`_few`)."""
     made = run_at(system, dict(sizes), dense=system.beyond)
     rows: dict[Array, set[frozenset[int]]] = {}
     found = sources(reads(made))
     for array, where in (entry for instance in made.instances for entry in instance.writes):
         rows.setdefault(array, set()).add(found.get((array, where), frozenset()))
-    return frozenset(a for a, of in rows.items() if len(of) == 1 and len(min(of)) < made.sizes["l"])
+    return frozenset(array for array, of in rows.items() if _few(of, made.sizes["l"]))
+
+
+def _few(rows: set[frozenset[int]], length: int) -> bool:
+    """Whether the entries of an array all depend on the same input rows, but not on all of `length`
+    rows. `rows` holds the input rows of each entry; entries of weights alone, without input rows,
+    do not count."""
+    some = rows - {frozenset()}
+    return len(some) == 1 and all(len(of) < length for of in some)
 
 
 def most_hops(joined: Iterable[tuple[object, object]], length: int) -> int:
@@ -145,7 +153,7 @@ class Rows:
         if array.role in ("input", "output"):
             return (0,)
         alike = {self.sources.get(entry, frozenset()) for entry in self.written.get(array, ())}
-        few = len(alike) == 1 and len(min(alike)) < self.run.sizes["l"]
+        few = _few(alike, self.run.sizes["l"])
         if few and array in _of_few_rows(self.run.system, enlarged(self.run)):
             return ()  # no position tells the entries apart, at larger sizes either
         length, shape = self.run.system.mixer.role("input").shape[0], array.shape
