@@ -229,7 +229,11 @@ class PartAnswers(Answers):
 
     def links(self, question: Callable[[Answers], Any], path: Path) -> Iterator[Share[Any]]:
         """Yield the part's terms in the length of a path (part and phase -> times passed): one term
-        for each phase in which the path passes the part."""
+        for each phase in which the path passes the part; of a sum of gradients one addition."""
+        if self.made is not None:
+            for _, times in self._steps(path):
+                yield Share(self.use.name, Longest((ONE,)), {}, times)
+            return
         for about, times in self._passes(path):
             yield Share(self.use.name, about.of(question), self._stage_sizes, times)
 
@@ -277,6 +281,8 @@ class PartAnswers(Answers):
             Unsupported: the part has no length there, or its weights end before the last position.
         """
         found = 0
+        if self.made is not None:
+            return sum(times.at(case.sizes) for _, times in self._steps(path))
         if reason := self._beyond(case.sizes):
             raise Unsupported(reason)
         for about, times in self._passes(path):
@@ -291,17 +297,27 @@ class PartAnswers(Answers):
 
     def _passes(self, path: Path) -> Iterator[tuple[Answers, Poly]]:
         """Yield (answers about the part in a phase, how often the path passes the part in this
-        phase). The keys of `path` are (part, phase), or a `Beside`, paths through parts that run in
-        parallel: the pairs of each are yielded, as often as the `Beside` is passed."""
+        phase)."""
+        for phase, times in self._steps(path):
+            # in prefill, whether the part runs on the last position alone
+            last = phase != "backward" and self.own.phase == "inference"
+            yield self.own if last else self._about_run(phase), times
+
+    def _steps(self, path: Path) -> Iterator[tuple[str, Poly]]:
+        """Yield (phase, how often the path passes the part in the phase), of a sum of gradients its
+        name in place of a phase. A key of `path` that is a `Beside` holds paths through parts that
+        run in parallel: the pairs of each are yielded, as often as the `Beside` is passed."""
         for step, times in path.items():
             if isinstance(step, Beside):
                 for way in step.in_order:
-                    yield from self._passes({x: n * times for x, n in way.items()})
-            elif step[0] is self.use:
-                phase = step[1]
-                # in prefill, whether the part runs on the last position alone
-                last = phase != "backward" and self.own.phase == "inference"
-                yield self.own if last else self._about_run(phase), times
+                    yield from self._steps({x: n * times for x, n in way.items()})
+            elif step[0] is self.use or (step[0] is None and self._sums(step[1])):
+                yield step[1], times
+
+    def _sums(self, name: str) -> bool:
+        """Whether the part stands for the sums of gradients of this name, as the one row for all
+        does where the sums have no number of operations."""
+        return isinstance(self.made, Missing) or (self.made is not None and self.use.name == name)
 
     def _about_run(self, phase: str) -> Answers:
         """The answers about one run of the part in a phase, without gradients that the network does
@@ -710,7 +726,7 @@ def _alone_beside_and_sums(path: Path) -> tuple[Path, list[tuple[Beside, Poly]],
     steps through parallel branches, each with how often; and the number of sums of gradients."""
     beside = [(step, n) for step, n in path.items() if isinstance(step, Beside)]
     alone: Path = {step: n for step, n in path.items() if not isinstance(step, Beside)}
-    return alone, beside, sum_of(n for step, n in alone.items() if step == (None, "backward"))
+    return alone, beside, sum_of(n for step, n in alone.items() if step[0] is None)
 
 
 def _named(part: PartAnswers, reason: str) -> str:

@@ -320,8 +320,8 @@ def beside(ways: frozenset[frozenset[tuple[Passing, int]]]) -> Beside:
 
 
 Passing = tuple[Use | None, str] | Beside
-"""A step of a path: (part, phase), None for the last addition of a sum of gradients of several
-parts; or paths beside each other."""
+"""A step of a path: (part, phase); (None, "sum of gradients: NAME") for the last addition of a sum of
+gradients of several parts, of the array NAME; or paths beside each other."""
 
 Path = Mapping[Passing, Poly]
 """A path through a network: step -> how often the path takes it."""
@@ -581,7 +581,7 @@ def _covers(path: Passed, ways: Ways, other: Passed) -> bool:
 def _one_step(run: PartRun, phase: str) -> Passed:
     """The path of one step, a multiset: {(part, phase): 1}."""
     if phase == SUM:
-        return Passed({(None, "backward"): 1})
+        return Passed({(None, f"{SUM}: {run.writes.name}"): 1})
     return Passed({(run.use, "training" if phase == AGAIN else phase): 1})
 
 

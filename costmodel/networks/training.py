@@ -24,6 +24,7 @@ from costmodel.networks.blocks import FORWARD, Use
 from costmodel.networks.gradients import PartGradients, gradients, without_unwanted
 from costmodel.networks.part_costs import Counting, own_parameters
 from costmodel.networks.schedule import (
+    SUM,
     PartRun,
     Wire,
     given_arrays,
@@ -167,7 +168,7 @@ def joins(graph: Graph) -> Iterator[tuple[Use, Counts | Missing]]:
         if number.is_zero:
             continue
         # a part needs a mixer, here without parameters; what is yielded with it are its operations
-        use = Use(f"sum of gradients: {name}", parts.residual(), times, Poly(), when=FORWARD)
+        use = Use(f"{SUM}: {name}", parts.residual(), times, Poly(), when=FORWARD)
         added = Counts({"add": number})
         each, apart = (Counts({}), added) if once else (added, Counts({}))
         yield use, replace(each, once=apart)
