@@ -325,9 +325,11 @@ def test_what_is_made_for_later_tokens_is_named() -> None:
     assert _adds_up(mixer, "direct", {"l": 4, "d": 3}) == {"P": Counter(mul=3)}
 
 
-def test_a_row_that_a_later_token_reads_is_the_later_tokens_work() -> None:
-    """R[2], R[3], ... follow from x[1] alone. Token i owns R[i] and T[i - 1], which row i of S
-    reads: only the end of the sequence leaves R[l + 1] and T[l] without readers."""
+@pytest.mark.parametrize("fed", [True, False])
+def test_a_row_that_a_later_token_reads_is_the_later_tokens_work(*, fed: bool) -> None:
+    """R[2], R[3], ... follow from x[1] alone, and so does S unless each row is fed x. Token i owns
+    R[i] and T[i - 1], which row i of S reads: only the end of the sequence leaves R[l + 1] and T[l]
+    without readers."""
     mixer = _begun("carried")
     l, d = mixer.sizes("l d")
     x, y = mixer.arrays["x"], mixer.arrays["y"]
@@ -338,7 +340,8 @@ def test_a_row_that_a_later_token_reads_is_the_later_tokens_work() -> None:
         R[i + 1, b] = cm.function("tanh", R[i, b])
         T[i, b] = cm.exp(R[i, b])
         S[1, b] = x[1, b]
-        S[t, b] = S[t - 1, b] * R[t, b] * T[t - 1, b] + x[t, b]
+        step = S[t - 1, b] * R[t, b] * T[t - 1, b]
+        S[t, b] = step + x[t, b] if fed else step
         y[i, b] = S[i, b] + x[i, b]
     made = OracleComparison(mixer)
     for length in (1, 2, 3):

@@ -16,7 +16,7 @@ from operator import and_, eq, sub
 
 from costmodel.errors import OracleError
 from costmodel.language.equations import System
-from costmodel.language.nodes import Array
+from costmodel.language.nodes import Array, position_value
 from costmodel.oracle.interpreter import Run, needed
 from costmodel.oracle.scalars import Entry, Instance
 
@@ -34,6 +34,9 @@ class Kinds:
     """Array that is read -> how many last positions of each axis nothing reads: (1, 0) of s (l + 1,
     d) if row i reads s[i, c] for all c. At each length as many only where a longer sequence reads
     them."""
+    of_one_token: frozenset[int]
+    """The numbers of the equations whose instances depend on inputs up to the same row, or on no
+    input."""
 
 
 class Owners:
@@ -57,10 +60,15 @@ class Owners:
         self.number: dict[int, int] = {}
         """id of an instance -> its owner; 0 if the instance depends on no input, or, until all
         other owners are known, if only work after the end of the sequence needs it."""
+        tokens: dict[int, set[int]] = {}  # equation -> the latest input rows of its instances
+        for instance in run.instances:
+            tokens.setdefault(instance.equation, set()).add(instance.token)
+        lone = kinds.of_one_token if kinds else {e for e, of in tokens.items() if len(of - {0}) < 2}
+        self.system = system
         temporaries = kinds.temporaries if kinds else self._temporaries()
         summaries = set(kinds.summaries) if kinds else set[Array]()
         for group, looped in reversed(_components(system)):
-            eager = self._eager(group, temporaries) if looped else set[int]()
+            eager = self._eager(group, temporaries, lone) if looped else set[int]()
             instances = self._in_order(group)
             if not looped and not kinds and self._is_summary(instances, temporaries):
                 summaries |= group
@@ -73,7 +81,9 @@ class Owners:
             for instance in instances:
                 if instance.token and not self.number[id(instance)]:
                     self.number[id(instance)] = max(latest, instance.token)
-        self.kinds = kinds or Kinds(temporaries, frozenset(summaries), self.unread)
+        self.kinds = kinds or Kinds(
+            temporaries, frozenset(summaries), self.unread, frozenset(lone)
+        )
 
     def _collect(self, run: Run, system: System) -> None:
         """Note what the instances of a run write and may read, by entry and by array."""
@@ -165,11 +175,15 @@ class Owners:
             found |= self._tokens_read(self.writer[entry], temporaries) if inside else tokens
         return found - {0}
 
-    def _eager(self, group: set[Array], temporaries: frozenset[Array]) -> set[int]:
+    def _eager(
+        self, group: set[Array], temporaries: frozenset[Array], lone: Collection[int]
+    ) -> set[int]:
         """The ids of the instances of a loop (`group`: its arrays) that run as soon as their latest
         input row (`token`) arrives: they read this row without passing an earlier row of the loop.
-        Single-use `temporaries` are passed in any row, and are not among the result."""
+        Single-use `temporaries` are passed in any row, and are not among the result, nor are the
+        equations of `lone` (`Kinds.of_one_token`) with as many rows as the length gives."""
         axes = self._axes(group)
+        lone = {e for e in lone if self._grows(e, axes)}
         reached: dict[int, int] = {}  # id of an instance -> the latest input row so reached
 
         def through(entry: Entry, row: int) -> int:
@@ -187,9 +201,19 @@ class Owners:
             (array, where), *_ = instance.writes
             rows = [through(entry, where[axes[array]]) for entry in instance.reads]
             reached[id(instance)] = max(rows, default=0)
-            if reached[id(instance)] == instance.token and array not in temporaries:
+            own = reached[id(instance)] == instance.token and array not in temporaries
+            if own and instance.equation not in lone:
                 eager.add(id(instance))
         return eager
+
+    def _grows(self, number: int, axes: Mapping[Array, int]) -> bool:
+        """Whether an equation of a loop, by its number, writes more rows in longer sequences."""
+        equation = self.system.equations[number]
+        if equation.array not in axes:
+            return False
+        row = position_value(equation.positions[axes[equation.array]]).letters
+        ends = (end for index in equation.indices if index.atom in row for end in index.ends)
+        return any("l" in end.letters for end in ends)
 
     def _axes(self, group: set[Array]) -> Mapping[Array, int]:
         """Array of a loop -> its row axis, such that every reference reads its own row or the

@@ -3,7 +3,8 @@
 tau of an entry (`tokens`) is the latest input row that it depends on; its owner may be later:
 
 1. a row of the input or of the output: the owner is its own number;
-2. a step of a loop: tau, if it reads row tau without passing an earlier step of the loop;
+2. a step of a loop: tau, if it reads row tau without passing an earlier step of the loop, unless
+   one tau is that of all steps, as of R[i] = tanh(R[i-1]), R[1] = x[1]: no input triggers step i;
 3. outside of loops: tau, if the array's entries combine several tokens and serve several tokens
    (a summary, such as the state of a chunk);
 4. all else: the least owner of the readers; tau without readers.
@@ -105,7 +106,7 @@ class Owners:
         reached = self._reached(block) if block.is_loop else {}
         waiting: dict[Equation, Sequence[Constraints]] = {}
         for equation in block.equations:
-            late = self._late(equation, reached)
+            late = self._late(block, equation, reached)
             if equation.array.role == "output":
                 self._equations[equation] = self._owner_of_row(equation)
             elif late:
@@ -244,12 +245,18 @@ class Owners:
                 if read.ref.array is array:
                     yield reader, anywhere(self.system, read)
 
-    def _late(self, equation: Equation, reached: Mapping[Equation, Terms]) -> list[Constraints]:
-        """The points of an equation whose owner depends on its readers: of a temporary, and outside
-        of loops, all points; in a loop, the points that do not read row tau (the latest input row
-        that they depend on) without passing an earlier step of the loop. `reached`: equation of the
-        loop -> the latest rows that it reads in this way."""
-        if equation not in reached or self._is_temporary(equation.array):
+    def _late(
+        self, block: Block, equation: Equation, reached: Mapping[Equation, Terms]
+    ) -> list[Constraints]:
+        """The points of an equation whose owner depends on its readers: of a temporary, of steps
+        that share one tau (the latest input row that a point depends on), and outside of loops, all
+        points; in a loop, the points that do not read row tau without passing an earlier step of
+        the loop. `reached`: equation of the loop -> the latest rows that it reads in this way."""
+        if (
+            equation not in reached
+            or self._is_temporary(equation.array)
+            or self._steps_share_tau(block, equation)
+        ):
             return [equation.domain]
         return [
             part
@@ -259,6 +266,16 @@ class Owners:
                 [x.where | {x.token - term.token} for x in reached[equation]],
             )
         ]
+
+    def _steps_share_tau(self, block: Block, equation: Equation) -> bool:
+        """Whether the steps of a loop are as many as the length gives, and the latest input row
+        that they depend on (tau) is the same for all."""
+        row = block.row(equation).letters
+        return not variables_of(term.token for term in self.tokens.instance(equation)) and any(
+            index.atom in row and self.tokens.length & constraint.letters
+            for index in equation.indices
+            for constraint in index.constraints
+        )
 
     def _reached(self, block: Block) -> Mapping[Equation, Terms]:
         """Equation of a loop -> the latest input rows that it reads without reading an earlier row
