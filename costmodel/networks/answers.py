@@ -726,7 +726,8 @@ def _alone_beside_and_sums(path: Path) -> tuple[Path, list[tuple[Beside, Poly]],
     steps through parallel branches, each with how often; and the number of sums of gradients."""
     beside = [(step, n) for step, n in path.items() if isinstance(step, Beside)]
     alone: Path = {step: n for step, n in path.items() if not isinstance(step, Beside)}
-    return alone, beside, sum_of(n for step, n in alone.items() if step[0] is None)
+    sums = [n for step, n in path.items() if not isinstance(step, Beside) and step[0] is None]
+    return alone, beside, sum_of(sums)
 
 
 def _named(part: PartAnswers, reason: str) -> str:

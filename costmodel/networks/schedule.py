@@ -320,8 +320,8 @@ def beside(ways: frozenset[frozenset[tuple[Passing, int]]]) -> Beside:
 
 
 Passing = tuple[Use | None, str] | Beside
-"""A step of a path: (part, phase); (None, "sum of gradients: NAME") for the last addition of a sum of
-gradients of several parts, of the array NAME; or paths beside each other."""
+"""A step of a path: (part, phase); (None, "sum of gradients: NAME") for the last addition where
+several parts give gradients of the array NAME; or paths beside each other."""
 
 Path = Mapping[Passing, Poly]
 """A path through a network: step -> how often the path takes it."""

@@ -81,9 +81,7 @@ class Owners:
             for instance in instances:
                 if instance.token and not self.number[id(instance)]:
                     self.number[id(instance)] = max(latest, instance.token)
-        self.kinds = kinds or Kinds(
-            temporaries, frozenset(summaries), self.unread, frozenset(lone)
-        )
+        self.kinds = kinds or Kinds(temporaries, frozenset(summaries), self.unread, frozenset(lone))
 
     def _collect(self, run: Run, system: System) -> None:
         """Note what the instances of a run write and may read, by entry and by array."""
