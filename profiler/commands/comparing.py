@@ -139,15 +139,14 @@ def compare(
                 rounds,
                 # each of several processes gives the test one value, as a round does in one process
                 processes or rounds_needed(pairs, level),
-                None,  # the number of this process: it is none of several
-                level,
-                seed,
-                energy_wanted(energy, device),
-                energy_window,
-                energy_trials,
-                shared,
-                regenerating(context),
-                progress,
+                level=level,
+                seed=seed,
+                energy=energy_wanted(energy, device),
+                energy_window_s=energy_window,
+                energy_trials=energy_trials,
+                force=shared,
+                command=regenerating(context),
+                progress=progress,
             )
             # in a pipe there is no bar: a sentence before each process is printed
             begin = (lambda _: None) if sys.stderr.isatty() else complain

@@ -1,4 +1,7 @@
-"""`costmodel doctor`, `statement`, `calibrate`: what a machine measures, measured, and reaches."""
+"""`costmodel doctor`, `statement`, `calibrate`: what a machine measures, measured, and reaches.
+
+`device` is cpu or cuda (None: the GPU, if any); `force` overwrites `output`.
+"""
 
 from __future__ import annotations
 

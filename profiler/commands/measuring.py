@@ -1,4 +1,8 @@
-"""`costmodel profile` and `costmodel reconcile`: modules measured, and compared with theory."""
+"""`costmodel profile` and `costmodel reconcile`: modules measured, and compared with theory.
+
+`device` is cpu or cuda (None: the GPU, if any), `own` are Python files of mixers to import, `board`
+is a GPU of tables/devices or BOARD.toml (None: no limits).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`costmodel plot`: figures of theory and of measurement."""
+"""`costmodel plot`: figures of theory and of measurement.
+
+`own` are Python files of mixers to import, `ignore` fields of a config.json to leave out, `board` a
+GPU of tables/devices or BOARD.toml (None: no limits); `force` overwrites the figure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`costmodel scaling`: the growth of measured costs."""
+"""`costmodel scaling`: the growth of measured costs.
+
+`own` are Python files of mixers to import, `board` a GPU of tables/devices or BOARD.toml (None: no
+limits); `force` overwrites `output`.
+"""
 
 from __future__ import annotations
 

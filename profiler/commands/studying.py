@@ -1,4 +1,8 @@
-"""`costmodel study`: a named plan measured on this machine, and the page of its results."""
+"""`costmodel study`: a named plan measured on this machine, and the page of its results.
+
+`device` is cpu or cuda (None: the GPU, if any), `own` are Python files of mixers to import, and
+`force` overwrites `page`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`costmodel trace` and `costmodel training`: modules as formulas, traced without data."""
+"""`costmodel trace` and `costmodel training`: modules as formulas, traced without data.
+
+`output` is a file in place of standard output, which `force` overwrites.
+"""
 
 from __future__ import annotations
 

@@ -42,13 +42,7 @@ from profiler.records.grades import BUSY, INTERRUPTED, grade_of
 from profiler.records.measurement import Measurement, divide, new_id, readings_of
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
 from profiler.run.called import dispatched_by, zeros_of
-from profiler.run.measure import (
-    NO_ENERGY,
-    NO_STEADY_LOAD,
-    failure,
-    peak_of_call,
-    require_token,
-)
+from profiler.run.measure import NO_ENERGY, NO_STEADY_LOAD, failure, peak_of_call, require_token
 from profiler.run.plan import Plan, requests
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request, record_of

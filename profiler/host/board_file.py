@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -194,21 +194,29 @@ def measured(
         timed[f"vector.{dtype}"] = [(multiply_add, entrywise[multiply_add])]
         timed.setdefault("special", []).append((exp, entrywise[exp]))
     for figure, tried in timed.items():
-        sound = [(one.value, name, one) for name, one in tried if isinstance(one, Reading)]
-        if not sound:
-            missing[figure] = "; ".join(x.reason for _, x in tried if isinstance(x, Unavailable))
-            continue
-        value, name, best = max(sound, key=lambda one: one[:2])
-        facts = [words_of(name), f"samples: {len(best.samples)}, of which the fastest"]
-        if threads := best.details.get("threads"):
-            said = f"threads: {1 if ONE_THREAD in best.labels else threads}"
-            if ONE_THREAD in best.labels and figure.partition(".")[0] in OF_THREADS:
-                value, said = value * threads, f"{said}, the rate times {threads} threads"
-            facts.append(said)
-        facts += _labels(best)
-        source = f"costmodel calibrate: {'; '.join(facts)}"
-        figures.append(Figure(figure, value, MEASURED, source))
+        best = _best(figure, tried)
+        if isinstance(best, Figure):
+            figures.append(best)
+        else:
+            missing[figure] = best
     return figures, missing
+
+
+def _best(figure: str, tried: Sequence[tuple[str, Measured]]) -> Figure | str:
+    """The figure (such as "memory_bandwidth") of the highest of the rates `tried`, (name, rate)
+    each; why it could not be measured if no rate was."""
+    sound = [(one.value, name, one) for name, one in tried if isinstance(one, Reading)]
+    if not sound:
+        return "; ".join(x.reason for _, x in tried if isinstance(x, Unavailable))
+    value, name, best = max(sound, key=lambda one: one[:2])
+    facts = [words_of(name), f"samples: {len(best.samples)}, of which the fastest"]
+    if threads := best.details.get("threads"):
+        said = f"threads: {1 if ONE_THREAD in best.labels else threads}"
+        if ONE_THREAD in best.labels and figure.partition(".")[0] in OF_THREADS:
+            value, said = value * threads, f"{said}, the rate times {threads} threads"
+        facts.append(said)
+    source = f"costmodel calibrate: {'; '.join([*facts, *_labels(best)])}"
+    return Figure(figure, value, MEASURED, source)
 
 
 def _labels(reading: Reading) -> list[str]:

@@ -204,15 +204,7 @@ class CellsInChunks(Cells):
     those with later rows masked, and S, Z and T, the bound M of its last row, at its end."""
 
     def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        K: int,
-        C: int,
-        h: int | None = None,
-        whole: bool = True,
+        self, *, d: int, l: int, n: int, K: int, C: int, h: int | None = None, whole: bool = True
     ) -> None:
         """Declare the cells' weights, for chunks of C rows; n cells with keys of width K and values
         of width h (default d/n); `whole`: with the maps around them."""
@@ -233,7 +225,7 @@ class CellsInChunks(Cells):
             # of each group's chunks, T at the end of the chunk before
             bounds = [before.unsqueeze(-1) for before in before_each(T, groups)]
         # without a complete chunk there are no bounds, and nothing is spread
-        spread = [T.expand_as(sums) for sums, T in zip(after_first(G), bounds, strict=False)]
+        spread = [at.expand_as(sums) for sums, at in zip(after_first(G), bounds, strict=False)]
         M = larger(with_earlier(in_turn(G), spread), in_turn(X))
         bound = [rows for (rows,) in by_chunk(self.C, M)]
         own = [
@@ -243,11 +235,11 @@ class CellsInChunks(Cells):
         if bounds:
             S, Z = self.memories(groups[0][1], groups[0][2], G[0], J[0], T)
             queries = after_first([group[0] for group in groups])
+            # of each group: queries, G, T of the chunk before, and the rows' own bound M
+            arrays = zip(queries, after_first(G), bounds, after_first(bound), strict=True)
             U = [
-                rows / math.sqrt(self.K) * torch.exp(sums + T - M).unsqueeze(-1)
-                for rows, sums, T, M in zip(
-                    queries, after_first(G), bounds, after_first(bound), strict=True
-                )
+                rows / math.sqrt(self.K) * torch.exp(sums + before - own_bound).unsqueeze(-1)
+                for rows, sums, before, own_bound in arrays
             ]
             found = zip(U, before_each(S, groups), before_each(Z, groups), strict=True)
             read, weight = zip(
@@ -295,10 +287,7 @@ CORE = {
     **{"W": "reduction", "H": "contraction"},
 }
 CARRIED = {**CORE, **dict.fromkeys(("E", "P", "A", "S", "Z", "U"), "elementwise")}
-PAIRS = {
-    **CORE,
-    **{"G": "running-sum", "A": "contraction", "B": "elementwise"},
-}
+PAIRS = {**CORE, **{"G": "running-sum", "A": "contraction", "B": "elementwise"}}
 IN_CHUNKS = {
     **CORE,
     **dict.fromkeys(("L", "J", "T", "E", "P", "K_C", "B", "U", "D_C"), "elementwise"),
@@ -309,11 +298,7 @@ LAYER = {"N": "elementwise", "O": "contraction"}
 
 
 @implementation(
-    "mlstm",
-    "recurrent",
-    form="recurrent",
-    kernels=CARRIED | LAYER,
-    step_kernels=CARRIED | LAYER,
+    "mlstm", "recurrent", form="recurrent", kernels=CARRIED | LAYER, step_kernels=CARRIED | LAYER
 )
 class MlstmCarried(CellsRowByRow):
     """The layer by the recurrence."""

@@ -213,7 +213,7 @@ class Layer(nn.Module):
         d), or, with the states `held` of its sublayers, on one further token (b, 1, d); the output
         has the shape of x. `named`: rows that parts read by name, as in `Place.through`."""
         named = named or {"first": 0}
-        # the last sum; what a sublayer reads, and a parallel one beside it; the same after a norm
+        # stream: the last sum; start: what a sublayer and those `beside` it read; entry: its norm
         stream = start = entry = x
         states = held or [None] * len(self.places)
         for place, state in zip(self.places, states, strict=True):
@@ -238,7 +238,7 @@ class Stack(nn.Module):
 
     def __init__(self, stack: blocks.Stack, making: Making) -> None:
         """Make the modules of a stack, with its blocks as layers in turn. If it has fewer `sets` of
-        parameters than layers, as ALBERT has, consecutive layers are one module."""
+        parameters than layers, as ALBERT has, 3 consecutive ones of 6 in 2 sets are one module."""
         super().__init__()
 
         def made(uses: tuple[Use, ...]) -> nn.ModuleList:

@@ -62,6 +62,22 @@ def no_module(use: Use) -> TwinError:
     )
 
 
+def _fill(value: nn.Parameter, name: str, zeros: tuple[str, ...], *, table: bool) -> None:
+    """Write the numbers before training into a parameter: 0 if its name begins as one of `zeros`, 1
+    if it is a gain, else normal ones with standard deviation 1/sqrt(n), for sums of n products
+    (`table`: rows of n entries are looked up). Nothing on the meta device, which has no numbers."""
+    if value.is_meta:
+        return
+    if name.startswith(zeros):
+        nn.init.zeros_(value)
+    elif name in GAINS:
+        nn.init.ones_(value)
+    else:
+        # a matrix for each expert (E, d, f) sums over d; a table's rows have d entries
+        terms = value.shape[-2] if value.dim() > 2 else fan_in(value.shape)
+        nn.init.normal_(value, std=(value.shape[-1] if table else terms) ** -0.5)
+
+
 class Part(nn.Module):
     """A part beside the mixers: rows (b, s, ...) to rows (b, s, ...)."""
 
@@ -102,16 +118,7 @@ class Part(nn.Module):
                 self.register_parameter(array.name, shared[array.name])
                 continue
             value = nn.Parameter(torch.empty(shape, **made), requires_grad=array.name in read)
-            if value.is_meta:
-                pass  # shapes alone
-            elif array.name.startswith(zeros):
-                nn.init.zeros_(value)
-            elif array.name in GAINS:
-                nn.init.ones_(value)
-            else:
-                # a matrix for each expert (E, d, f) sums over d; a table's rows have d entries
-                terms = shape[-2] if len(shape) > 2 else fan_in(value.shape)
-                nn.init.normal_(value, std=(shape[-1] if use.table else terms) ** -0.5)
+            _fill(value, array.name, zeros, table=use.table)
             self.register_parameter(array.name, value)
             if array.name in names:
                 shared[array.name] = value

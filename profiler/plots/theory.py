@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 from costmodel.backwards.crossover import Crossover, Stretch
-from costmodel.backwards.curves import Curves, Winners
+from costmodel.backwards.curves import Curve, Curves, Winners
 from costmodel.language.equations import Mixer
 from costmodel.questions.question import Figure
 from costmodel.symbolic.sizes import LETTERS
@@ -51,15 +51,7 @@ def curve_picture(
         if shown:
             values = tuple(y * factor for y in shown.values())
             lines.append(Line(called[curve.name], tuple(shown), values))
-        zeros = dict.fromkeys((x for x in curve.values if x not in shown), "it is zero there")
-        # size -> why the curve is not drawn there; the first reason stands for all refused sizes
-        for lost in filter(None, (zeros, curve.reasons)):
-            least, *_, last = (*sorted(lost), max(lost))  # both ends, of one size too
-            at = f"{found.over} = {', '.join(f'{x:,}' for x in sorted(lost))}"
-            if len(lost) > FEW:
-                at = f"{len(lost)} sizes {found.over} from {least:,} to {last:,}"
-            where = f" at {at}" if shown or (zeros and curve.reasons) else ""
-            missing.append(f"{called[curve.name]} is not drawn{where}: {lost[least]}")
+        missing += _not_drawn(curve, called[curve.name], found.over)
     marks = tuple(one.size for one in found.break_evens)
     if len(marks) > MANY:
         missing.append(f"{len(marks)} break-evens are too many to mark: `costmodel crossover`")
@@ -79,6 +71,20 @@ def curve_picture(
     if note and len(lines) > 2:
         note += "; other crossings are not marked"
     return Picture((panel,), (note,) if note else (), tuple(missing))
+
+
+def _not_drawn(curve: Curve, name: str, over: str) -> Iterator[str]:
+    """Yield a sentence on the values of the size `over` at which the curve, `name` in the legend,
+    is zero, and one on those at which it has no value, with the reason at the least of them. No
+    value is named if the whole curve is missing for one reason."""
+    zeros = dict.fromkeys((x for x, y in curve.values.items() if not y > 0), "it is zero there")
+    for lost in filter(None, (zeros, curve.reasons)):  # size -> why the curve is not drawn there
+        least, *_, last = (*sorted(lost), max(lost))  # both ends, of one size too
+        at = f"{over} = {', '.join(f'{x:,}' for x in sorted(lost))}"
+        if len(lost) > FEW:
+            at = f"{len(lost)} sizes {over} from {least:,} to {last:,}"
+        partly = len(zeros) < len(curve.values) or (zeros and curve.reasons)
+        yield f"{name} is not drawn{f' at {at}' if partly else ''}: {lost[least]}"
 
 
 def winner_picture(

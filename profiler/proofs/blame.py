@@ -241,45 +241,13 @@ def first_unseen(
     # first array without its values, by itself or in a later array; "" if there is none
     parts, first = _compared(mixer.forms[form], expected, recorder)
     reads = sources(mixer.forms[form].equations)
-
-    @cache
-    def others(name: str) -> Numbers:
-        return ascending(v for other, v in expected.items() if other != name)
-
-    alike = {  # arrays without a value of their own
-        name
-        for name, where, _ in parts
-        if within(np.asarray(expected[name][where], float).ravel(), others(name))
-    }
-    # right arrays with values of their own: the arrays that they read must be in order too
-    distinct = {name for name, _, right in parts if right} - {mixer.role("output").name, *alike}
-    # ... is the index of a whole array; a row of a loop is not tested for its order
-    moved = [
-        name
-        for name, where, right in parts
-        if where is ... and right and name in alike and (not first or name in reads[first])
-        and not any(name in reads[other] for other in distinct)
-        and recorder.reorders(expected[name], {k: v for k, v in expected.items() if k != name})
-    ]  # fmt: skip
-    # right arrays of which a wrong array may have every value, at other places
-    alike |= {name for name, where, _ in parts if _repeats(np.asarray(expected[name][where]))}
-    doubtful = [
-        name
-        for name, _, right in parts
-        if right and name in alike and (not first or name in reads[first])
-        and not any(name in reads[other] for other in distinct - alike)
-    ]  # fmt: skip
-    held = _held(expected, parts, recorder) if doubtful and not moved else {}
-    unplaced = [
-        name
-        for name in doubtful
-        if held.get(name) is False and not any(held[o] and name in reads[o] for o in held)
-    ]
+    output = mixer.role("output").name
+    moved, unplaced = _out_of_place(first, parts, expected, recorder, reads, output)
     if unplaced:
         first = unplaced[0]
     wrong = {other for other, _, found in parts if not found} | {*moved, *unplaced}
-    wrong |= {name for name in held if reads[name] & {*unplaced}}
-    known = {name for name, _, _ in parts} - wrong - {mixer.role("output").name}
+    wrong |= {name for name, _, _ in parts if reads[name] & {*unplaced}}
+    known = {name for name, _, _ in parts} - wrong - {output}
     listed = ", ".join(other for other in equations if other in known)
     led = f"the module computes {listed} as the equations do; " if listed else ""
     if moved:
@@ -299,6 +267,50 @@ def first_unseen(
         return Blame(changed[first][0], f"{led}{reading}")
     said = f"{led}{_cited(equations[first])} is the first whose values the module never computes"
     return Blame(first, said + _fused_clause(first, parts, expected, recorder, reads))
+
+
+def _out_of_place(
+    first: str, parts: Sequence[Part], expected: Values, recorder: Recorder,
+    reads: Mapping[str, set[str]], output: str,
+) -> tuple[list[str], list[str]]:  # fmt: skip
+    """(moved, unplaced) among the arrays whose values the call has and which `first`, if any, reads
+    (`reads`: array -> all its sources): `moved` only hold entries of other arrays, which the call
+    orders otherwise; `unplaced`, if none is moved, have values that a wrong array may have too, and
+    no tensor of the call has these at their places."""
+
+    @cache
+    def others(name: str) -> Numbers:
+        return ascending(v for other, v in expected.items() if other != name)
+
+    alike = {  # arrays without a value of their own
+        name
+        for name, where, _ in parts
+        if within(np.asarray(expected[name][where], float).ravel(), others(name))
+    }
+    # right arrays with values of their own: the arrays that they read must be in order too
+    distinct = {name for name, _, right in parts if right} - {output, *alike}
+    # ... is the index of a whole array; a row of a loop is not tested for its order
+    moved = [
+        name
+        for name, where, right in parts
+        if where is ... and right and name in alike and (not first or name in reads[first])
+        and not any(name in reads[other] for other in distinct)
+        and recorder.reorders(expected[name], {k: v for k, v in expected.items() if k != name})
+    ]  # fmt: skip
+    # right arrays of which a wrong array may have every value, at other places
+    alike |= {name for name, where, _ in parts if _repeats(np.asarray(expected[name][where]))}
+    doubtful = [
+        name
+        for name, _, right in parts
+        if right and name in alike and (not first or name in reads[first])
+        and not any(name in reads[other] for other in distinct - alike)
+    ]  # fmt: skip
+    held = _held(expected, parts, recorder) if doubtful and not moved else {}
+    return moved, [
+        name
+        for name in doubtful
+        if held.get(name) is False and not any(held[o] and name in reads[o] for o in held)
+    ]
 
 
 def _repeats(array: Numbers) -> bool:
@@ -581,9 +593,7 @@ def executed(
 
 
 def blame_in_words(
-    mixer: Mixer,
-    smallest: Mapping[str, int],
-    blame_at: Callable[[Mapping[str, int]], Blame | None],
+    mixer: Mixer, smallest: Mapping[str, int], blame_at: Callable[[Mapping[str, int]], Blame | None]
 ) -> str:
     """The array that a failing module computes wrongly, in words; "" if `blame_at` names none.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -171,12 +171,7 @@ def deep_proofs(
     parts |= {precision.name: len(small) for precision in PRECISIONS}
     shares = [SHARES.get(part, SHARES["precisions"] / len(PRECISIONS)) for part in parts]
     ends = dict(zip(parts, accumulate(shares), strict=True))
-    parts |= {"larger draws": len(drawn) - cheap}
-    before = accumulate(parts.values(), initial=0)
-    report = {
-        part: partial(_report, progress, at, sum(parts.values()), f"{mixer.name} {part}")
-        for part, at in zip(parts, before, strict=False)
-    }
+    report = _reports(parts | {"larger draws": len(drawn) - cheap}, mixer.name, progress)
     budget = Budget(BUDGET_S)
     with torch.random.fork_rng(devices=[]), _threads(1):
         sizes = EachSize(subject, counted=counted)
@@ -238,10 +233,18 @@ class Budget:
         return said * (number > 0)
 
 
-def _report(progress: Progress, at: int, of: int, what: str, done: int) -> None:
-    """Call `progress` after `done` trials of the part `what`; `at` trials of all `of` trials come
-    before this part."""
-    progress(at + done, of, what)
+def _reports(
+    parts: Mapping[str, int], name: str, progress: Progress
+) -> dict[str, Callable[[int], None]]:
+    """A dict: part -> the function that takes the trials done in this part, and calls `progress`
+    with the trials done in all parts. `parts`, in order: part -> its number of trials; `name`: the
+    mixer's. Of {"sizes": 5, "draws": 9} the second function calls progress(5 + done, 14, ...)."""
+
+    def told(part: str, before: int, done: int) -> None:
+        progress(before + done, sum(parts.values()), f"{name} {part}")
+
+    before = accumulate(parts.values(), initial=0)
+    return {part: partial(told, part, at) for part, at in zip(parts, before, strict=False)}
 
 
 def drawn_words(seed: int) -> str:
@@ -591,11 +594,7 @@ def _reduced(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixer
 
 
 def _proof_of_calls(
-    subject: Subject,
-    drawn: Sequence[Draw],
-    seed: int,
-    tell: Callable[[int], None],
-    budget: Budget,
+    subject: Subject, drawn: Sequence[Draw], seed: int, tell: Callable[[int], None], budget: Budget
 ) -> Proof:
     """Make the proof that each of `CALLS` calls of one module gives the first call's answers:
     result, gradients and, if it has a step, decoded rows. Tried at `SEVERAL` of the cheapest draws,
@@ -637,11 +636,7 @@ def _called_often(subject: Subject, draw: Draw) -> str:
 
 
 def _proof_of_room(
-    subject: Subject,
-    drawn: Sequence[Draw],
-    seed: int,
-    tell: Callable[[int], None],
-    budget: Budget,
+    subject: Subject, drawn: Sequence[Draw], seed: int, tell: Callable[[int], None], budget: Budget
 ) -> Proof:
     """Make the proof that decoding holds no more memory than allowed.
 
@@ -865,7 +860,7 @@ def _rounded_apart(
     known = in_float64()
     digits = Digits.of(precision.dtype)
     allowed = least_allowances(known, digits)
-    # by answer ("y", "the gradient of x"); `worst`, `allowed`: `MEASURES` of errors, (3,) or (1,)
+    # answer ("y") -> errors; `worst`, `allowed`: largest entry (1,), or norm and projection, too
     off = {answer: errors(found[answer], values) for answer, values in known.items()}
     worst = {answer: error_sizes(own, known[answer]) for answer, own in off.items()}
     if any((worst[answer] > allowed[answer]).any() for answer in known):
