@@ -304,19 +304,7 @@ def _read(parts: tuple[str, ...]) -> Convention:
     default scale is left out of the rewrites, so that naming it changes no answer. Raises
     ConventionError: an unknown name (`recompute=ARRAY` takes any text), a peer with other names,
     names that exclude each other, or a padding (`padded`, `padded-rows`) without `dense`."""
-    choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
-    known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
-    for part in parts:
-        recomputed = part.startswith(RECOMPUTE) and part != RECOMPUTE
-        if part not in known and part not in REWRITES and not recomputed:
-            near = " or ".join(f"'{name}'" for name in _nearest(part, [*known, *_OPEN]))
-            hint = f"; did you mean {near}?" if near else "."
-            raise ConventionError(
-                f"unknown convention '{part}'{hint} Expected {' or '.join(PEERS)} alone, or, "
-                f"separated by commas, {' or '.join(ACCOUNTINGS)}, any rewrites of equations "
-                f"({LISTED}), and, for a backward pass, {', '.join(_OPEN[-2:])}, "
-                f"{' or '.join(choices)}."
-            )
+    _refuse_unknown(parts)
     peers = [p for p in parts if p in PEERS]
     accountings = [p for p in parts if p in ACCOUNTINGS]
     scales = [p for p in parts if p in SCALES]
@@ -353,6 +341,24 @@ def _read(parts: tuple[str, ...]) -> Convention:
         return Convention(peer=peers[0])
     rewrites = tuple(sorted(p for p in parts if p not in (*ACCOUNTINGS, SCALES[0])))
     return Convention(accountings[0] if accountings else "strict", rewrites)
+
+
+def _refuse_unknown(parts: Sequence[str]) -> None:
+    """Raise ConventionError for the first name that is no accounting, rewrite (`dense=16` too),
+    peer or option of a backward pass, with names that may be meant."""
+    choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
+    known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
+    for part in parts:
+        recomputed = part.startswith(RECOMPUTE) and part != RECOMPUTE
+        if part not in known and part not in REWRITES and not recomputed:
+            near = " or ".join(f"'{name}'" for name in _nearest(part, [*known, *_OPEN]))
+            hint = f"; did you mean {near}?" if near else "."
+            raise ConventionError(
+                f"unknown convention '{part}'{hint} Expected {' or '.join(PEERS)} alone, or, "
+                f"separated by commas, {' or '.join(ACCOUNTINGS)}, any rewrites of equations "
+                f"({LISTED}), and, for a backward pass, {', '.join(_OPEN[-2:])}, "
+                f"{' or '.join(choices)}."
+            )
 
 
 SCALES_OF_PAPERS = ("scale=per-score", "scale=mul", "scale=folded")

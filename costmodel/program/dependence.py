@@ -93,8 +93,9 @@ def unproven_inside(equation: Equation, read: Read) -> Constraints:
 @cache
 def holes(system: System, array: Array) -> Sequence[Constraints]:
     """Regions, on an array's axes, of entries within its shape that no equation defines and some
-    reference may read: zeros, of token 0. Row 0 is outside, and no hole. The sequence is taken to
-    be endless, as no token sees its end. Only rewrites bring such reads (`System.beyond`).
+    reference may read: zeros, of token 0. Of A[q, e], defined for e in 2..C and from q = 2 on also
+    for e = 1, this is q = e = 1; row 0 is outside, and no hole. The sequence is taken to be
+    endless, as no token sees its end. Only rewrites bring such reads (`System.beyond`), else ().
 
     Raises:
         Unsupported: entries that are defined or read lie at a stride, such as every second row.

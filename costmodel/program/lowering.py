@@ -358,17 +358,7 @@ def _dense(system: System) -> System:
         atom: index.hull if isinstance(index, UnionIndex) else index
         for atom, index in every.items()
     }
-    # the indices over the places of a chunk, and those with the same end
-    rows = {
-        atom
-        for equation in system.equations
-        for positions in (equation.positions, *(ref.positions for ref, _ in refs(equation.value)))
-        for position in positions
-        if isinstance(position, Flat)
-        for atom in position.inner.letters
-    }
-    ends = {by_atom[atom].upper for atom in rows if atom in by_atom}
-    rows |= {atom for atom, index in by_atom.items() if index.upper in ends}
+    rows = _over_places(system, by_atom)
     together = {atom for i in every.values() if i.beside for atom in (i.atom, i.beside)}
     axes = [
         (position_value(position), extent)
@@ -399,6 +389,21 @@ def _dense(system: System) -> System:
         )
 
     return replace(system, equations=tuple(map(widened, system.equations)), beyond=True)
+
+
+def _over_places(system: System, by_atom: Mapping[str, Index]) -> Set[str]:
+    """The atoms of the indices over the places of a chunk: e of (q-1)*C + e, and those of `by_atom`
+    (atom -> index) with the same upper bounds as such an index."""
+    rows = {
+        atom
+        for equation in system.equations
+        for positions in (equation.positions, *(ref.positions for ref, _ in refs(equation.value)))
+        for position in positions
+        if isinstance(position, Flat)
+        for atom in position.inner.letters
+    }
+    ends = {by_atom[atom].upper for atom in rows if atom in by_atom}
+    return rows | {atom for atom, index in by_atom.items() if index.upper in ends}
 
 
 def _in_blocks(system: System, rows: int) -> System:

@@ -353,7 +353,7 @@ class Owners:
     def _tokens_read(self, equation: Equation) -> list[Constraints]:
         """The tokens (variable `TOKEN`) of the entries that an instance reads, directly or through
         temporaries whose entries are read once, as regions in the free indices, the reduction
-        indices and `TOKEN`."""
+        indices and `TOKEN`: 1 <= j <= i, `TOKEN` = j for the sum over j <= i of x[j]."""
         found: list[Constraints] = []
         for read in (anywhere(self.system, read) for read in reads(equation)):
             around = equation.domain | read.constraints | {Poly.atom(TOKEN) - 1}

@@ -151,9 +151,8 @@ def _table_without_bound(system: System) -> tuple[str, str] | None:
 @cache
 def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]:
     """The points that a phase executes: for each equation the disjoint parts of its points.
-    Inference leaves out work that depends on no input; other phases mark it `once` (executed once
-    per pass, not per sequence). Gradients of weights are `joined`: summed over the sequences of a
-    batch.
+    Inference leaves out work that depends on no input; other phases mark it `once` (per pass, not
+    per sequence). Gradients of weights are `joined`: summed over the sequences of a batch.
 
     Raises:
         Unanswered: `inference` is undefined for the form; the reason names a form that has it.

@@ -227,13 +227,12 @@ def _axes(
     lags: Container[int | None],
 ) -> Iterator[Mapping[Array, int]]:
     """Yield the choices of one row axis per array, as array -> axis, under which the lag (row
-    written minus row read) of each reference `inside` the loop is in `lags`, such as {0, 1}, and no
-    equation writes at a flattened row, (q - 1)*C + e, or a gathered one, p[i]."""
+    written minus row read) of each reference `inside` the loop is in `lags`, and no equation writes
+    at a flattened row, (q - 1)*C + e, or a gathered one, p[i]. S[j, r] = 2*S[j, r - 1] and lags {0,
+    1} give {S: 0}, of lag 0, which `_order_exists` refuses, then {S: 1}."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
-        """Whether no array's chosen row axis is written at a flattened or gathered position, and
-        the lag (row written minus row read) of each reference between arrays with a chosen axis is
-        in `lags`."""
+        """Whether the arrays with a chosen axis meet these conditions."""
         plain = all(
             not isinstance(e.positions[axes[e.array]], (Flat, Gather))
             for e in equations
@@ -246,8 +245,7 @@ def _axes(
     def chosen(
         axes: Mapping[Array, int], waiting: Sequence[Array]
     ) -> Iterator[Mapping[Array, int]]:
-        """Yield each mapping array -> row axis that extends `axes` by an axis of each array
-        `waiting` and fits the equations."""
+        """Yield each choice that extends `axes` by an axis of each array `waiting` and fits."""
         if not waiting:
             yield axes
             return

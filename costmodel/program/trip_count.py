@@ -83,24 +83,26 @@ def numbers_of_terms(
                 if (size := number.constant()) is None or size > 0:
                     yield number, frozenset()
                 return
-    number_of_all = Exact()
-    for one, places in places_of.items():
-        number_of_one = _in_cases(_terms_at(one.over, places), around)
-        if max(len(number_of_one.pieces), len(_splits(number_of_one))) > MOST_CASES:
-            raise Unsupported(
-                f"the number of terms over {_listed(one.over)} has more than {MOST_CASES} cases: "
-                "give the indices fewer bounds"
-            )
-        number_of_all = number_of_all + number_of_one
-    cases = number_of_all.chambers()
-    if len(node.parts) > 1 and _each_smallest_in_its_case(
-        cases, around
-    ):  # one case: the minimum of all
+    of_each = (_in_few_cases(one.over, places, around) for one, places in places_of.items())
+    cases = sum(of_each, Exact()).chambers()
+    if len(node.parts) > 1 and _each_smallest_in_its_case(cases, around):  # one case: the minimum
         cases = ((frozenset(), call("Min", *(number for _, number in cases))),)
     for guards, number in cases:
         where = frozenset(c for c in guards if not proven(around, c))
         if number.terms and not infeasible(around | where):
             yield number, where
+
+
+def _in_few_cases(over: tuple[Index, ...], places: Places, around: Constraints) -> Exact:
+    """The number of terms of a reduction over `over` at the `places` where it has terms, in cases;
+    Unsupported for more than `MOST_CASES`."""
+    number = _in_cases(_terms_at(over, places), around)
+    if max(len(number.pieces), len(_splits(number))) > MOST_CASES:
+        raise Unsupported(
+            f"the number of terms over {_listed(over)} has more than {MOST_CASES} cases: give the "
+            "indices fewer bounds"
+        )
+    return number
 
 
 def _listed(over: tuple[Index, ...]) -> str:
