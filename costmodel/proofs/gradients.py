@@ -40,9 +40,9 @@ class GradientComparison(OracleComparison):
         sizes; returns this object, with the results.
 
         Costs are compared in the phases backward and training-step. If the form has a maximum,
-        depths are compared in an execution on equal input rows (`deep_...`), where the first entry
-        is chosen in every maximum. Values are not compared under `dense` or `dense=ROWS`. Without
-        derived gradients, `refused` gets the reason alone.
+        depths are compared in an execution on equal input rows (`deep_...`), where every maximum is
+        its first entry; values are not under `dense` or `dense=ROWS`. Without derived gradients,
+        `refused` gets the reason alone.
         """
         try:
             system = system_of(self.mixer, self.form, self.rewrites, "backward")

@@ -71,9 +71,9 @@ class Sum:
 
 def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Sum]]:
     """Class of operations ("mul") -> the sums over index ranges which, added up, are the number of
-    these operations of one equation at the points that a phase executes (`part` has both): for l
-    tokens, d products each, the sum over i = 1..l and j = 1..d of 1. `accounting`: R terms take R -
-    1 additions ("strict") or R ("mac").
+    these operations of one equation at the points that a phase executes (`part` has both). For l
+    sums of d products, "mul" has the sum over i = 1..l and j = 1..d of 1, and "add" the sum over i
+    = 1..l of d - 1. `accounting`: R terms take R - 1 additions ("strict") or R ("mac").
 
     Raises:
         Unsupported: the points that the phase executes are not a product of index ranges.

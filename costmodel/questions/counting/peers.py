@@ -82,7 +82,8 @@ def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
 
 def contractions(system: System, phase: str, products_of: Products) -> Mapping[str, Contraction]:
     """Array as the mixer's author wrote it -> the multiplications and additions of the sums over
-    products in its equation; arrays without a counted product are left out.
+    products in its equation, d**2*l and d**2*l - d*l of x W_Q for x (l, d) and W_Q (d, d); arrays
+    without a counted product are left out.
 
     Args:
         products_of: function of an equation and one of its products: how often the product is
