@@ -7,7 +7,7 @@ An equation has the name of the array that its author defines; the equations int
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -154,6 +154,12 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
     return [*pairs, *(("", name) for name in free)]
 
 
+def _in_order(classes: Set[str]) -> list[str]:
+    """Columns in the order of tables: mul, add, ... (`CLASSES`), others by name, then `LAST`."""
+    others = sorted(classes - {*CLASSES, *LAST})
+    return [c for c in (*CLASSES, *others, *LAST) if c in classes]
+
+
 def stem(name: str) -> str:
     """A name without its index, in lower case.
 
@@ -294,9 +300,7 @@ class Differences:
         """The table of one phase: for each pair of equations the operations of both mixers, and by
         class the first's minus the second's. Four sections: equations that differ, those of one
         mixer alone, of the other alone, those with equal counts; then the sums over all."""
-        classes = {*one.columns, *two.columns}
-        columns = [c for c in CLASSES if c in classes] + sorted(classes - {*CLASSES, *LAST})
-        columns += [c for c in LAST if c in classes]
+        columns = _in_order({*one.columns, *two.columns})
         differ, left, right, alike = (list[Row]() for _ in range(4))
         sums = [Exact()] * (2 + len(columns))
         for pair in aligned(one, two):

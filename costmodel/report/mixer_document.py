@@ -103,11 +103,7 @@ def shown(
     has a column only if that is requested, and otherwise stands behind the mixer's name. Rows
     without the phase stand in a note if no mixer was named; with a column `ratio`, causal mixers
     stand above the others. `printable`: as `document` has it."""
-    chosen = [x for x in block.columns if x != "form" or request.columns is not None]
-    # mixer and form begin the row, if asked for first, and the sizes that vary follow
-    first = [name for name in ("mixer", "form") if name in chosen[:2]]
-    more = [x for x in varying(block.rows) if x not in chosen]
-    names = [*first, *more, *(name for name in chosen if name not in first)]
+    names = _names_shown(block, request)
     letters = in_order({x for row in block.rows for x in row.sizes})
     sweeps = [x for x in letters if len({row.sizes.get(x) for row in block.rows}) > 1]
     naming = ("mixer", "form", *sweeps)
@@ -131,6 +127,15 @@ def shown(
     absent = without_answer((named_form(r.mixer, r.form), why) for r, why in unanswered.items())
     said = tuple(dict.fromkeys([*absent, *notes(block, request)]))
     return doc.Table((*title, per_token), columns, tuple(rows), said, block.phase, lead)
+
+
+def _names_shown(block: Block, request: Request) -> list[str]:
+    """The names of the columns shown: mixer and form, if they are among the first two asked for,
+    the sizes that vary, and the others asked for, form only if the user names columns."""
+    chosen = [x for x in block.columns if x != "form" or request.columns is not None]
+    first = [name for name in ("mixer", "form") if name in chosen[:2]]
+    more = [x for x in varying(block.rows) if x not in chosen]
+    return [*first, *more, *(name for name in chosen if name not in first)]
 
 
 def _used(

@@ -225,7 +225,7 @@ def baseline(request: Request) -> Callable[[Case], Case]:
     """The function that gives, for a case, the case of self-attention that its ratios divide by.
     If self-attention is requested only with sizes in braces, the first such mixer is the baseline.
     The baseline's other sizes are those of the case, else the given sizes, else the defaults; a
-    letter with which the case's mixer means a size of its own is not taken over.
+    letter with which the case's mixer means a size of its own (`own_sizes`) is not taken over.
 
     The function raises Unanswered if self-attention does not exist at these sizes or in the phase.
     """
@@ -235,9 +235,8 @@ def baseline(request: Request) -> Callable[[Case], Case]:
 
     def of(case: Case) -> Case:
         """The case of self-attention (`mixer`) whose figures the ratios of `case` divide by, in its
-        phase. A size is that in the braces of `mixer`, else that of `case` if the letter means the
-        same there, else a given or, with numbers, a default one. Unanswered if `case` is that of a
-        network, or self-attention does not exist at these sizes or in the phase."""
+        phase; Unanswered also if `case` is that of a network. Of a symbolic request, a size that is
+        neither in braces, nor in `case`, nor given stays a letter."""
         if isinstance(case.mixer, Whole):
             raise Unanswered(
                 f"no ratio: ratios compare a mixer with {BASELINE}, and this is a network"
@@ -454,16 +453,10 @@ def _rows(
     letters = letters_of(mixer, phase, form)
     rows = []
     for sizes in combinations(letters, request.given, mixer):
-        open_ties: dict[str, str] = {}  # size -> the size that it equals and that stays a letter
+        open_ties: Mapping[str, str] = {}
         fault = lacking
         if request.symbolic:
-            # a size has a number if it is given, in braces, b, or tied to a size with a number;
-            # a size that is tied to a letter is printed as that letter
-            known = {"b", *listed(request.given), *mixer.given}
-            tied = {x: y for x, y in ties(request.given).items() if x in {*sizes} - {*mixer.given}}
-            open_ties = {x: y for x, y in tied.items() if y not in known}
-            known |= tied.keys() - open_ties.keys()
-            sizes = {k: v for k, v in sizes.items() if k in known}
+            sizes, open_ties = _with_numbers(sizes, mixer, request)
         else:
             try:
                 fit(mixer, sizes)
@@ -490,6 +483,19 @@ def _rows(
             )
         )
     return rows
+
+
+def _with_numbers(
+    sizes: Mapping[str, int], mixer: Mixer, request: Request
+) -> tuple[dict[str, int], dict[str, str]]:
+    """(the sizes that have a number in a row of formulas: those given, in braces, b, or tied to
+    such a size; size -> the size that it equals and that stays a letter, as which it is printed).
+    Under `--n 8 --t l`: (b, n; {"t": "l"})."""
+    known = {"b", *listed(request.given), *mixer.given}
+    tied = {x: y for x, y in ties(request.given).items() if x in {*sizes} - {*mixer.given}}
+    open_ties = {x: y for x, y in tied.items() if y not in known}
+    known |= tied.keys() - open_ties.keys()
+    return {x: size for x, size in sizes.items() if x in known}, open_ties
 
 
 def misfit(mixer: Mixer, sizes: Mapping[str, int]) -> SizeError | None:

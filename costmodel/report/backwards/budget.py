@@ -79,9 +79,7 @@ class Budgets:
         given, request, letter = self.request.given, self.request, self.letter
         refuse_unknown(given, request.mixers)
         if not any(letter in mixer.given for mixer in request.mixers if isinstance(mixer, Whole)):
-            refuse_unknown(
-                [letter], request.mixers
-            )  # of a network, `opened` says which may be open
+            refuse_unknown([letter], request.mixers)  # of a network, `opened` says which may be
         if letter in given:
             raise SizeError(f"size {letter} is given and asked for: leave out one of the two")
         rows = [

@@ -272,7 +272,8 @@ def _notes_on_bytes(one: Crossover) -> Iterator[Line]:
 
 def _record(one: Crossover) -> Mapping[str, Any]:
     """The object of JSON for one crossover: what is compared, the values of the solved size that
-    fit, and the ranges (`Stretch`) with the figure of each candidate at both ends."""
+    fit ({"multiples_of": 8} or a list), and the ranges (`Stretch`) with the figure of each
+    candidate at both ends."""
     domain = one.domain
     return {
         "by": one.figure.name,
@@ -304,18 +305,8 @@ def _rows(crossovers: Sequence[Crossover]) -> Rows:
     all candidates at both ends."""
     one = crossovers[0]
     letters = [*one.given]
-    header = [
-        "by",
-        "phase",
-        "convention",
-        *letters,
-        "over",
-        "first",
-        "last",
-        "step",
-        "width",
-        "least",
-    ]
+    header = ["by", "phase", "convention", *letters, "over"]
+    header += ["first", "last", "step", "width", "least"]
     header += [f"{name} at {end}" for end in ("first", "last") for name in one.names]
     rows = []
     for each in crossovers:

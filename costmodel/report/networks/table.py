@@ -236,7 +236,8 @@ def _without_replaced_formulas(request: Request) -> Description:
 
 
 def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
-    """All combinations of the sizes that have values; the other sizes stay letters.
+    """All combinations of the sizes that have values; the other sizes stay letters: `request.kept`
+    (typed as `--l l`), and of a symbolic request all but b and those given.
 
     A network whose layers have several kinds needs the number L of layers to be built: L then gets
     a value in every combination.

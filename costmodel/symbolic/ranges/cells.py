@@ -252,10 +252,11 @@ class Cells:
 
     def _quotient_of(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
         """Yield the cells (range's first size, value) of floor(above/below) for a positive divisor:
-        one for each value if the values are few or `above` is a number up to `DIVIDED`; else the
-        first and the last values, and between them above/below minus a remainder, an unknown number
-        of at most 1. Raises Unsupported: the divisor has remainders, or has several terms where the
-        quotient has many values."""
+        one polynomial if only a number is rounded, 2*x + 1 of floor((4*x + 3)/2); one for each
+        value if the values are few or `above` is a number up to `DIVIDED`; else the first and the
+        last values, and between them above/below minus a remainder, an unknown number of at most 1
+        (at most 7/8 of x/8, which makes `period` a multiple of 8). Raises Unsupported: the divisor
+        has remainders, or has several terms where the quotient has many values."""
         divisor = below.constant()
         quotient = above / below if len(below.terms) == 1 else None
         if quotient is not None and divisor is not None and not self._remains(above):
