@@ -94,21 +94,12 @@ def experts(
     x, y = m.input("x", l, d), m.output("y", l, d)
     z = m.input("z", l, d) if apart else x
     scored = E + m.size("Z", "experts that return their input", 4) if idle else E
-    W_R = m.parameter("W_R", d, scored)
-    b_R = m.parameter("b_R", E) if biased else None
-    gain = m.parameter("gain", d) if apart else None
-    factor = m.parameter("factor", E) if apart else None
-    b_out = m.parameter("b_out", d) if offset else None
     with m.form("direct") as f:
-        i, b, a = f.index("i", 1, l), f.index("b", 1, d), f.index("a", 1, d)
+        i, b, _ = f.index("i", 1, l), f.index("b", 1, d), f.index("a", 1, d)
         e, r = f.index("e", 1, scored), f.index("r", 1, min_(c, E))
-        R, read = f.array("R", l, scored), x
-        if gain is not None:
-            normed, read = f.array("normed", l, d), f.array("read", l, d)
-            normed[i, b] = rms_norm(x[i, b], over=b, eps=RMS_EPS)
-            read[i, b] = normed[i, b] * gain[b] / Constant(d, 1)
-        score = sum_(read[i, a] * W_R[a, e], over=a)
-        R[i, e] = score if b_R is None else score + b_R[e]
+        R = _scores(f, x, scored, biased=biased, apart=apart)
+        factor = m.parameter("factor", E) if apart else None
+        b_out = m.parameter("b_out", d) if offset else None
         at, w = routed(f, routing, R, (i, e, r), correction, E)
         if factor is not None:
             share, w = w, f.array("weight", l, c)
@@ -122,6 +113,24 @@ def experts(
         every = _shared(f, x, activation, hidden, shared, squared) if shared else None
         y[i, b] = total if every is None else total + every[i, b]
     return m
+
+
+def _scores(f: Form, x: Array, scored: Poly, *, biased: bool, apart: bool) -> Array:
+    """Declare the router's parameters, write its equations and return R (l, scored), the scores of
+    so many experts for the rows x (l, d); `biased`: scores have a bias; `apart`: the router reads
+    x by a norm with weights over sqrt(d)."""
+    m, (l, d), (i, b, a, e) = f.mixer, x.shape, (f.indices[name] for name in "ibae")
+    W_R = m.parameter("W_R", d, scored)
+    b_R = m.parameter("b_R", scored) if biased else None
+    R, read = f.array("R", l, scored), x
+    if apart:
+        gain = m.parameter("gain", d)
+        normed, read = f.array("normed", l, d), f.array("read", l, d)
+        normed[i, b] = rms_norm(x[i, b], over=b, eps=RMS_EPS)
+        read[i, b] = normed[i, b] * gain[b] / Constant(d, 1)
+    score = sum_(read[i, a] * W_R[a, e], over=a)
+    R[i, e] = score if b_R is None else score + b_R[e]
+    return R
 
 
 def routed(

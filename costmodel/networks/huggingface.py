@@ -85,27 +85,17 @@ OF_TEXT = ("text_config", "llm_config", "language_config")
 INDEXER = "an indexer that chooses keys"
 OTHERS = "keys and values of another model"
 STREAMS = "several residual streams"
+INDEXED = (
+    "deepseek_v32", "glm_moe_dsa", "axk2", "qwen4_exp_text", "qwen4_exp", "dots3_note_text",
+    "dots3_note",
+)  # fmt: skip
 MISSING: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "deepseek_v32",
-            "glm_moe_dsa",
-            "axk2",
-            "qwen4_exp_text",
-            "qwen4_exp",
-            "dots3_note_text",
-            "dots3_note",
-        ),
-        INDEXER,
-    ),
+    **dict.fromkeys(INDEXED, INDEXER),
     "deepseek_v4": f"attention to compressed rows, and {STREAMS}",
     "hy_v4": f"{STREAMS}, and {INDEXER}",
     **dict.fromkeys(("musicgen", "musicgen_melody"), "several tokens of sound at a time"),
     "prophetnet": "streams that each predict a further token",
-    **dict.fromkeys(
-        ("gemma4_assistant", "gemma4_unified_assistant"),
-        OTHERS,
-    ),
+    **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), OTHERS),
     "blt": "patches of bytes",
     "cpmant": "rows of a prompt before the tokens, and keys of rows that read later rows, kept for "
     "new tokens",

@@ -269,13 +269,8 @@ def layer_norm(
         ending = "_R" if repeated else ""
         factor = _gain(f, d, b, gain, f"gain{ending}")
         offset = m.parameter(f"offset{ending}", d) if bias else None
-        y[i, b] = norms.layer_norm(
-            x[i, b],
-            over=b,
-            gain=factor,
-            bias=None if offset is None else offset[b],
-            eps=norms.LAYER_EPS if eps else 0,
-        )
+        shift, under_root = None if offset is None else offset[b], norms.LAYER_EPS if eps else 0
+        y[i, b] = norms.layer_norm(x[i, b], over=b, gain=factor, bias=shift, eps=under_root)
     return m
 
 

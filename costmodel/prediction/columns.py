@@ -343,25 +343,15 @@ def predicted_by(case: Case) -> str:
 COLUMNS: Mapping[str, Figure] = {
     one.name: one
     for one in (
-        Figure(
-            "floor",
-            "the least nanoseconds by the board's peaks",
-            floor,
-            header="floor (ns)",
-            unit="ns",
-        ),
+        Figure("floor", "the least nanoseconds by the board's peaks", floor,
+               header="floor (ns)", unit="ns"),
         Figure("bound", "what sets the floor", bound, kind="label"),
         *(predicted(end) for end in ("seconds", "low", "high")),
-        Figure(
-            "predicted_by",
-            "the module whose operations are predicted, or kernels",
-            predicted_by,
-            header="predicted by",
-            kind="label",
-        ),
+        Figure("predicted_by", "the module whose operations are predicted, or kernels",
+               predicted_by, header="predicted by", kind="label"),
         *(energy(end) for end in ("", "_low", "_high")),
     )
-}
+}  # fmt: skip
 """Name in `--columns` -> the column."""
 
 

@@ -75,14 +75,12 @@ def read(name: str, bare: str, c: Configuration) -> Description:
     act = c.activation("hidden_activation")
     ffn, layers = parts.gated_ffn(act), list[Block]()
     for k, own in enumerate(heads):
-        maker, later = makers.get(own.kind), shared and k >= number - shared
-        width = 2 * f if later and wide else f
-        # the maker makes keys as a part beside its attention (`makes` below), and is given them too
-        mixing = _attention(c, own) if maker is None or k < maker else _given(c, own, maker, k)
+        width = 2 * f if wide and shared and k >= number - shared else f
+        mixing, made = _mixing(c, own, makers.get(own.kind), k)
         name_of = own.kind.removesuffix("_attention")
         layer = block(name_of, mixing, part("gated FFN", ffn, f=width), norm=norm, place="both")
         first, after = layer.sublayers
-        first = replace(first, makes=_made(c, own) if k == maker else ())
+        first = replace(first, makes=made)
         after = _beside_experts(c, act, after) if c.get("enable_moe_block") else after
         layers.append(Block(name_of, (first, after, *_input(c, k, act, after))))
     return decoder(
@@ -104,22 +102,14 @@ def read_3n(c: Configuration) -> Description:
     g, h = c.size("num_key_value_heads"), c.size("head_dim")
     _refuse_rotary(c)
     makers = _makers(c, kinds, number - shared) if shared else {}  # kind -> layer that makes keys
-    S, at = c.size("altup_num_inputs"), c.number("altup_active_idx") + 1  # stream 1 is the first
+    own_sizes = _streams(c)
     c.size("hidden_size_per_layer_input")  # 0 is refused
-    if S < 2 or at > S:
-        raise c.refused(
-            f"altup_num_inputs = {S} and altup_active_idx = {at - 1}: expected 2 inputs or more, "
-            "and an index below their number"
-        )
     act, norm = c.activation("hidden_activation"), parts.rms_norm()
-    own_sizes = {"S": Poly.of(S), "A": Poly.of(at)}
     ffns = {sparse: parts.gated_ffn(act, sparse=sparse) for sparse in (False, True)}
     layers = list[Block]()
     widths, sparse = _widths(c, number), _sparse(c, number)
     for k, kind in enumerate(kinds):
-        own, maker = Heads(kind, g, h), makers.get(kind)
-        mixing = _attention(c, own) if maker is None or k < maker else _given(c, own, maker, k)
-        made = _made(c, own) if k == maker else ()
+        mixing, made = _mixing(c, Heads(kind, g, h), makers.get(kind), k)
         label = kind.removesuffix("_attention")
         layer = block(
             label, mixing, part("gated FFN", ffns[sparse[k]], f=widths[k]), norm=norm, place="both"
@@ -137,6 +127,26 @@ def read_3n(c: Configuration) -> Description:
     (stack,) = found.stacks
     closed = Use("mean of the streams", streams.closed(), sizes=own_sizes)
     return replace(found, stacks=(replace(stack, end=(closed, *stack.end)),))
+
+
+def _streams(c: Configuration) -> dict[str, Poly]:
+    """{"S": the number of residual streams, "A": the number of the active one, from 1}; ModelError
+    for one stream alone, or an active one that is not there."""
+    S, at = c.size("altup_num_inputs"), c.number("altup_active_idx") + 1
+    if S < 2 or at > S:
+        raise c.refused(
+            f"altup_num_inputs = {S} and altup_active_idx = {at - 1}: expected 2 inputs or more, "
+            "and an index below their number"
+        )
+    return {"S": Poly.of(S), "A": Poly.of(at)}
+
+
+def _mixing(c: Configuration, own: Heads, maker: int | None, k: int) -> tuple[Use, tuple[Use, ...]]:
+    """The attention of layer `k`, from 0, and the parts beside it that make keys and values for
+    several layers, in layer `maker` alone: `maker` and later layers are given these, earlier ones,
+    or all if `maker` is None, make their own inside attention."""
+    mixing = _attention(c, own) if maker is None or k < maker else _given(c, own, maker, k)
+    return mixing, _made(c, own) if k == maker else ()
 
 
 def _on_active_stream(

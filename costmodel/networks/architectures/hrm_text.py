@@ -7,7 +7,7 @@ the early runs of L in a cycle pass no gradient.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from costmodel.networks import parts
@@ -42,10 +42,7 @@ def read(c: Configuration) -> Description:
     attending = attention(c, *bias, "gate", *turned, groups=n, **share)
     plain = block("layer", attending, part("gated FFN", ffn), norm=norm)
     runs = [*_runs(c, high, low)]  # ("L" or "H", `still`: "all" if no gradient passes, else "")
-    # the weights of a stack are counted in its last run, if one has gradients the last of these
-    ordered = sorted(range(len(runs)), key=lambda k: (runs[k][1] == "", k))
-    owners = {runs[k][0]: k for k in ordered}.values()  # numbers of runs, one of L and one of H
-    layers: list[Block] = []
+    owners, layers = _owners(runs), list[Block]()
     for k, (stack, still) in enumerate(runs):
         own = [_run(plain, f"{stack}{i + 1}", stack, still, k in owners) for i in range(each)]
         if k + 1 < len(runs):
@@ -65,6 +62,13 @@ def read(c: Configuration) -> Description:
     (stack_,) = found.stacks
     names = frozenset(n for use in found.parts() for n in use.shared)
     return replace(found, stacks=(replace(stack_, first=names - {"E"}),))
+
+
+def _owners(runs: Sequence[tuple[str, str]]) -> Collection[int]:
+    """The numbers of two of the `runs` (see `_runs`), from 0, one of L and one of H, in which the
+    weights of a stack are counted: its last run with gradients."""
+    with_gradients_last = sorted(range(len(runs)), key=lambda k: (runs[k][1] == "", k))
+    return {runs[k][0]: k for k in with_gradients_last}.values()
 
 
 def _runs(c: Configuration, high: int, low: int) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ the printed capacity and wherever the hybrid manager is off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from costmodel.errors import Unanswered
 from costmodel.networks.blocks import Use
@@ -54,16 +54,7 @@ def _planned(
     rows. Unanswered for several kinds of layers whose rows have several sizes."""
     layers = {part.use: part.layers for part in held.parts}
     rows, states = _rows(held, typed), _states(held, typed)  # part -> bytes in one layer
-    kinds: dict[object, list[Use]] = {}  # a window's rows, "full attention" or ("state", bytes)
-    for use in rows:
-        kinds.setdefault(windows.get(use, "full attention"), []).append(use)
-    for use, size in states.items():
-        kinds.setdefault(("state", size), []).append(use)
-    if len(kinds) > 1 and len({*rows.values()}) > 1:
-        raise Unanswered(
-            "vLLM 0.11.0 gives all layers pages of one size, but a token takes "
-            f"{', '.join(map(str, sorted({*rows.values()})))} B in different layers of this network"
-        )
+    kinds = _kinds(rows, states, windows)
     row = max(rows.values(), default=1)  # bytes of a token
     # as many tokens as make a page of attention at least as large as a state
     block = BLOCK * max(1, -(-max(states.values(), default=0) // (BLOCK * row)))
@@ -95,6 +86,24 @@ def _planned(
     if states:
         says.append(f"recurrent states are {typed.name_of('state')}")
     return Reserved(tuple(tensors), token, tuple(says))
+
+
+def _kinds(
+    rows: Mapping[Use, int], states: Mapping[Use, int], windows: Mapping[Use, int]
+) -> Mapping[object, Sequence[Use]]:
+    """Kind of layer -> its parts, from the bytes of a row or a state of each part in one layer: a
+    window's rows of earlier tokens (an integer), "full attention", or ("state", bytes)."""
+    kinds: dict[object, list[Use]] = {}
+    for use in rows:
+        kinds.setdefault(windows.get(use, "full attention"), []).append(use)
+    for use, size in states.items():
+        kinds.setdefault(("state", size), []).append(use)
+    if len(kinds) > 1 and len({*rows.values()}) > 1:
+        raise Unanswered(
+            "vLLM 0.11.0 gives all layers pages of one size, but a token takes "
+            f"{', '.join(map(str, sorted({*rows.values()})))} B in different layers of this network"
+        )
+    return kinds
 
 
 def _rows(held: Holding, typed: Dtypes) -> dict[Use, int]:

@@ -157,19 +157,11 @@ class Figures:
                 # at one token a causal attention has one pair of a query and a key
                 pair = one.at({**self.sizes, "l": 1})
             yield Part(
-                use,
-                kind,
-                layers=use.runs.at(self.sizes),
-                sizes=part_sizes(use, self.sizes),
-                weights=sum((head or here).values()),
-                router=here.get("W_R", 0),
-                others=max(0, own - sum(here.values())),
-                idle=idle,
-                read=read,
-                pair=pair,
-                window=windows.get(use),
-                recurrent=use in recurrent,
-            )
+                use, kind, layers=use.runs.at(self.sizes), sizes=part_sizes(use, self.sizes),
+                weights=sum((head or here).values()), router=here.get("W_R", 0),
+                others=max(0, own - sum(here.values())), idle=idle, read=read, pair=pair,
+                window=windows.get(use), recurrent=use in recurrent,
+            )  # fmt: skip
 
     def _at(self, number: Poly, use: Use, times: Poly) -> int:
         """A number of parameters, in the part's sizes, times `times`, at the network's sizes."""
