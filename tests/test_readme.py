@@ -205,8 +205,10 @@ def test_the_mixers_of_ones_own_are_short_and_hold(file: str, examples: Path) ->
     assert len([line for line in EXAMPLES[file].splitlines() if line.strip()]) < 45
     mixer = cm.mixer(f"{path}:{path.stem}")
     proofs = prove_mixer(mixer)
-    assert {proof.passed for proof in proofs} == {True}
-    assert [proof.name for proof in proofs][-1].endswith(": step equals forward")
+    assert proofs[-1].name.endswith(": step equals forward")
+    if "def step" not in EXAMPLES[file]:
+        assert proofs.pop().passed is None
+    assert {p.passed for p in proofs if not p.name.endswith(", other answers")} == {True}
     assert prove(mixer) == proofs[: len(prove(mixer))]
     (described,) = implementations(mixer).values()
     for sizes in module_sizes(mixer):  # forward and backward pass

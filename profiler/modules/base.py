@@ -53,12 +53,13 @@ class State:
     `arrays` maps an array's name in the equations to a preallocated tensor (b, ..., capacity,
     width), one row per token. The held rows are one view: they fill from the front, oldest token
     first, or with `newest_first` from the end, newest token first. An array with fewer rows than
-    tokens holds the latest rows, as in a sliding window. The first array must have room for all
-    tokens unless `sliding`. An array named in `carried` has any shape (b, ...) without an axis of
-    tokens, and each token replaces the whole array.
+    tokens holds the rows of the first `sinks` tokens and the latest ones, as in a sliding window.
+    The first array must have room for all tokens unless `sliding`. An array named in `carried` has
+    any shape (b, ...) without an axis of tokens, and each token replaces the whole array.
 
     Examples: a KV cache has K and V with l rows each; a sliding window of w tokens has w rows and
-    `sliding`; a recurrence has one row, which each token replaces, and `sliding`.
+    `sliding`, with s attention sinks s + w rows, `sliding` and `sinks=s`; a recurrence has one row,
+    which each token replaces, and `sliding`.
     """
 
     arrays: dict[str, Tensor]
@@ -66,6 +67,7 @@ class State:
     newest_first: bool = False
     sliding: bool = False
     carried: tuple[str, ...] = ()
+    sinks: int = 0
 
     @property
     def batch(self) -> int:
@@ -178,12 +180,14 @@ class State:
 
     def _write(self, array: Tensor, row: Tensor) -> None:
         """Write a row (b, ..., width) into an array (b, ..., capacity, width); in a full array the
-        rows are first shifted by one, over the oldest row. Nothing if the capacity is 0."""
+        rows behind the sinks are first shifted by one, over the oldest of these. Nothing if all
+        rows are sinks and written, or the capacity is 0."""
         last = array.shape[-2] - 1
-        if 0 < last < self.position:
-            to, since = (1, 0) if self.newest_first else (0, 1)
-            array.narrow(-2, to, last).copy_(array.narrow(-2, since, last).clone())
-        if last >= 0:
+        moved = last - self.sinks
+        if moved > 0 and last < self.position:
+            to, since = (1, 0) if self.newest_first else (self.sinks, self.sinks + 1)
+            array.narrow(-2, to, moved).copy_(array.narrow(-2, since, moved).clone())
+        if moved >= 0 or self.position <= last:
             at = min(self.position, last)
             array.select(-2, last - at if self.newest_first else at).copy_(row)
 

@@ -606,7 +606,7 @@ def _like(state: State, arrays: Mapping[str, torch.Tensor], carried: Sequence[st
     """A plain `State` like this one, which may be of a user's class, with some arrays replaced and
     further ones carried."""
     held, whole = {**state.arrays, **arrays}, (*state.carried, *carried)
-    return State(held, state.position, state.newest_first, state.sliding, whole)
+    return State(held, state.position, state.newest_first, state.sliding, whole, state.sinks)
 
 
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:

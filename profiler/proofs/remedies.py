@@ -121,7 +121,7 @@ def rewrites_meant(mixer: Mixer, implementation: Implementation, *, step: bool) 
 
 def _left(calls: _Calls, tried: Iterable[Names], own: Names, called: str) -> str:
     """A phrase that no rewrites explain what calls of `called` ("forward", "step") dispatch: how
-    many operations of each class the call at the largest sizes dispatches more or fewer than
+    many operations of each class the last call that differs dispatches more or fewer than
     counted under those rewrites of `tried` that leave least (with the same of `SCALES` as the
     description's, `own`), and which operations of torch do more. "" without a count."""
     scaled = [names for names in tried if {*SCALES} & {*names} == {*SCALES} & {*own}]
@@ -227,9 +227,9 @@ class _Calls:
 
     def last(self, names: Names) -> tuple[Mapping[str, int], Mapping[str, Classes], Classes]:
         """(the sizes, the operations of each operation of torch, the gap under these rewrites) of
-        the call at the largest sizes."""
-        at, by_op, _ = self._found[-1]
-        return at, by_op, [*self.gaps(names)][-1]
+        the last call with a gap."""
+        gaps = zip(self._found, self.gaps(names), strict=True)
+        return [(at, by_op, gap) for (at, by_op, _), gap in gaps if gap][-1]
 
     def near(self, names: Names) -> list[Names]:
         """The combinations of one choice of each of `GROUPS` that differ in what they count, with

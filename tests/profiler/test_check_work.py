@@ -167,6 +167,14 @@ def test_work_that_no_rewrites_explain_is_said_so(tmp_path: Path) -> None:
     )
 
 
+def test_work_that_differs_at_few_sizes_is_told_at_the_last_of_these(tmp_path: Path) -> None:
+    """A module that takes a multiplication and an addition more for each entry of 5 tokens."""
+    more = ("return s @", "s = s - 0 * s if s.shape[1] == 5 else s\n        return s @")
+    mixer = cm.mixer(written(tmp_path, "five", more))
+    proof = dispatched_equals(mixer, implementations(mixer)["direct"], step=False)
+    assert "forward at l = 5, d = 2, w = 2, b = 2 dispatches 20 mul (in" in proof.detail
+
+
 ONLINE = """
 import torch
 import costmodel as cm

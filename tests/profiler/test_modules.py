@@ -601,16 +601,21 @@ def test_no_token_lies_behind_the_weights(mixer: str) -> None:
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("sinks", [0, 1, 2])
 @pytest.mark.parametrize("capacity", [0, 1, 3])
-def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool) -> None:
-    """Of each array as many as it has room for."""
+def test_a_sliding_state_holds_the_latest_rows(
+    capacity: int, sinks: int, newest_first: bool
+) -> None:
+    """Of each array as many as it has room for, behind the rows of the first tokens, the sinks."""
     tokens, room = inputs(2, 5, 4), {"x": capacity, "z": 2}
     rows = {name: tokens.new_zeros(2, fit, 4) for name, fit in room.items()}
-    state = base.State(rows, newest_first=newest_first, sliding=True)
+    state = base.State(rows, newest_first=newest_first, sliding=True, sinks=sinks)
     for t in range(1, 6):
         state.append(**dict.fromkeys(room, tokens[:, t - 1]))
         for name, fit in room.items():
-            latest = tokens[:, max(0, t - fit) : t]
+            first = min(sinks, fit)
+            seen = [r for r in range(t) if r < first or r >= t - (fit - first)]
+            latest = tokens[:, seen]
             assert torch.equal(state.held(name), latest.flip(1) if newest_first else latest)
         held = sum(min(t, fit) * 4 for fit in room.values())
         assert (state.position, state.elements) == (t, held)
