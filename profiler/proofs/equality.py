@@ -400,6 +400,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}  # as keys, the reasons why operations cannot be compared
     noted: dict[str, str] = {}  # phase -> a sentence on its operations on constants
+    copied: dict[str, str] = {}  # phase -> a sentence on the tensors that its last call copies
     described = cache(partial(description_of, mixer, implementation))
 
     @cache
@@ -450,13 +451,18 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
                         f"beside its description {_call(phase, t)} at {words(case.sizes)} "
                         f"dispatches {more}"
                     )
+                if clones := call.by_op.get("aten::clone"):
+                    copied[phase] = (
+                        f"{_call(phase, t)} at {words(case.sizes)} copies tensors: "
+                        f"{clones.calls:,} aten::clone (of clone, contiguous, reshape)"
+                    )
         return ""
 
     done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"
     proof = prove_cases(name, mixer, implementation, apart, done)
     if left and proof.passed:
         return Proof(name, None, "; ".join(left))
-    return _noting(proof, noted.values())
+    return _noting(proof, [*noted.values(), *copied.values()])
 
 
 def _call(phase: str, t: int) -> str:

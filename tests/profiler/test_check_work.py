@@ -167,6 +167,22 @@ def test_work_that_no_rewrites_explain_is_said_so(tmp_path: Path) -> None:
     )
 
 
+def test_copies_are_named_with_the_operation_and_the_number_of_calls(tmp_path: Path) -> None:
+    """Of the result, once. The module as it is copies nothing."""
+    mixer = cm.mixer(
+        written(tmp_path, "copies", ("return s @ self.W_out", "return (s @ self.W_out).clone()"))
+    )
+    proof = dispatched_equals(mixer, implementations(mixer)["direct"], step=False)
+    assert proof.passed
+    assert proof.detail.endswith(
+        "; forward at l = 67, d = 2, w = 2 copies tensors: 1 aten::clone (of clone, contiguous, "
+        "reshape)"
+    )
+    mixer = cm.mixer(written(tmp_path, "copies-nothing"))
+    proof = dispatched_equals(mixer, implementations(mixer)["direct"], step=False)
+    assert "copies" not in proof.detail
+
+
 def test_work_that_differs_at_few_sizes_is_told_at_the_last_of_these(tmp_path: Path) -> None:
     """A module that takes a multiplication and an addition more for each entry of 5 tokens."""
     more = ("return s @", "s = s - 0 * s if s.shape[1] == 5 else s\n        return s @")
