@@ -120,8 +120,7 @@ class Draw:
 
     @property
     def smooth(self) -> bool:
-        """Whether gradients can be compared with difference quotients, which fail at large inputs
-        and at kinks."""
+        """Whether difference quotients show gradients: they fail at large inputs and at kinks."""
         return self.scale <= 1 and self.values == VALUES[0]
 
     def value(self, letter: str) -> int:

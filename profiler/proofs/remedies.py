@@ -320,7 +320,7 @@ class _Calls:
                 return sum(gap.get("exp", 0) for gap in self.gaps(names))
 
             try:
-                first = bisect_left(numbers[:-1], 0, key=more)
+                first = bisect_left(numbers[:-1], 0, key=more)  # counts none too many, or the last
                 sizes = numbers
                 if in_block and first and more(numbers[first]):
                     between = range(numbers[first - 1] + 1, numbers[first] + 1)

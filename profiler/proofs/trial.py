@@ -78,8 +78,8 @@ TOLERANCE/STEP."""
 
 
 COARSE = 10_000
-"""How many times as large the step is, and the square of how many times as large the allowed error,
-for a module that computes in float32 inside."""
+"""For a module that computes in float32 inside, the step is so many times as large, and the allowed
+error, relative to the quotient or 1, as many times as the square root of this number."""
 
 LARGE = 1e150
 """About the square root of the largest number of float64."""

@@ -31,7 +31,7 @@ def cost_of(
     measurement: Measurement, theory: Derived, executed: int, limits: Mapping[str, float] | str
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The costs (rung 5) of a call that dispatched `executed` operations: its time, memory and
-    energy as measured, and rates.
+    energy as measured, and rates: 10**6 operations in 1 ms have `operations_per_s` 1e9.
 
     Returns:
         Two dicts. Quantity -> value (seconds, bytes, joules, and rates per second or operation),

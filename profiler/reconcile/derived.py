@@ -332,7 +332,7 @@ def predictions(executed: Executed, sizes: Mapping[str, int], total: int) -> dic
     """A dict: name of a peer (another project's operation counter) -> the `Prediction` of the total
     that the peer prints for the call, of which rung 2 has `total` operations. In a phase with
     gradients, or if the description states no kernel class for some contraction, each prediction is
-    only a reason."""
+    only a reason. The keys are "torch" and "fvcore"."""
     if executed.phase in TRAINING_STEP:
         of_gradients = "the count of {} for a backward pass is only measured, not derived"
         return {name: Prediction(reason=of_gradients.format(name)) for name in PEERS}

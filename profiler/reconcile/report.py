@@ -307,7 +307,7 @@ def _operations(ladder: Ladder, title: str) -> Table:
     """Make the table of operations, class by class: by the equations (rung 1), as the
     implementation evaluates them (2), as torch dispatched them (3) and as the hardware executed
     them (4); between two rungs, the causes of their difference and the unexplained rest. A row:
-    (rung or gap, note, a number for each class that any rung, cause or rest has, total)."""
+    ("1 equations", note, a number for each class that any rung, cause or rest has, total)."""
     fourth = ladder.hardware
     counted = [ladder.rungs[k] for k in "123"] + ([] if fourth is None else [fourth.counts])
     parts = [*counted, *(c.counts for c in ladder.causes), *ladder.unexplained.values()]

@@ -173,8 +173,7 @@ def fvcore_of(work: PreparedCall) -> PeerCount | Unavailable:
         return Unavailable(FORWARD_ONLY)
 
     def call(*_: torch.Tensor) -> Any:
-        """The result and what the call left in the state: a trace drops work that reaches
-        neither."""
+        """The result and what the call left in the state: a trace drops other work."""
         result = work.once()
         return result if work.state is None else (result, *work.state.arrays.values())
 

@@ -66,8 +66,7 @@ MOST_POINTS = 100_000
 
 
 def refuse_too_many(requests: int, rounds: int = 1, processes: int = 1) -> None:
-    """Raise MeasureError for a plan of more than `MOST_POINTS` measurements: requests x rounds x
-    processes."""
+    """Raise MeasureError if requests x rounds x processes are more than `MOST_POINTS`."""
     if (points := requests * rounds * processes) > MOST_POINTS:
         raise MeasureError(
             f"the plan has {points:,} measurements ({requests:,} in a round, rounds: {rounds:,}, "
@@ -151,8 +150,7 @@ def _why_unequal(
 
 
 def _refuse_sizes(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
-    """Raise SizeError if the mixer refuses any of the sizes; with `refused` only if it refuses
-    all."""
+    """Raise SizeError if the mixer refuses any of the sizes; with `refused`, if it refuses all."""
     complaints = []
     for sizes in combined:
         try:

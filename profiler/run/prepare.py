@@ -210,8 +210,7 @@ def _step_work(request: Request) -> PreparedCall:
 
 @dataclass
 class Trained:
-    """A module in train mode, its inputs, which require gradients, and the gradients of its
-    outputs."""
+    """A module in train mode, its inputs, which require gradients, and its outputs' gradients."""
 
     built: Built
     given: tuple[torch.Tensor, ...]

@@ -77,8 +77,8 @@ def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Par
 
 
 def failed(records: Sequence[Measurement]) -> list[str]:
-    """For each kind of failure ("out of memory"), a sentence: the number of points that failed in
-    every attempt, the first `SHOWN`, and the most frequent reason (of a point, its latest)."""
+    """A sentence for each kind of failure, "out of memory, 2 points: A; B. Most often: REASON": the
+    points that failed in every attempt, `SHOWN` by name, and the most frequent latest reason."""
     measured = {point_words(record) for record in records if not record.failure}
     kinds: dict[str, dict[str, str]] = {}  # kind -> point in words -> reason
     for record in records:

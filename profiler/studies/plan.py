@@ -174,8 +174,7 @@ def kind(device: str) -> None:
 
 
 def of_device(devices: Mapping[str, T], device: str, study: str) -> T:
-    """The entry of a kind of device (cpu, cuda) in the plan of a study. Raises StudyError: the plan
-    has none for it."""
+    """A study's plan for a kind of device (cpu, cuda). Raises StudyError: there is none."""
     if device not in devices:
         known = ", ".join(devices)
         raise StudyError(f"study {study} has no plan for '{device}': it has one for {known}")

@@ -97,7 +97,7 @@ def ratio(
     comparisons: int = 1,
 ) -> Ratio:
     """The ratio of medians, second over first, of the first of `readings` that all records of the
-    common rounds have.
+    common rounds have: medians of 4 s and 2 s have the ratio 0.5.
 
     The value is the geometric mean of the rounds' ratios. The interval covers the intervals of all
     rounds, each wide enough that the level holds for all `comparisons` together (Bonferroni). The

@@ -68,8 +68,7 @@ class Traces:
         self.known: dict[SizeCase, Trace | TraceError | ByCases] = {SizeCase(): everywhere}
 
     def at(self, case: SizeCase) -> Trace:
-        """The trace of the module (its formulas) in a case, a set of sizes; made at the first
-        request.
+        """The trace of the module (its formulas) in a case, a set of sizes; made once.
 
         Raises:
             TraceError: the module has no trace in this case.

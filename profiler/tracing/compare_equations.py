@@ -421,8 +421,7 @@ def searched_switches(mixer: Mixer, trace: Trace, phase: str, traced: Classes) -
 
 
 def forms_with_sizes_of(trace: Trace, mixer: Mixer) -> Sequence[str]:
-    """The forms of a mixer whose sizes, but for the batch, the trace names; all forms if there are
-    none."""
+    """The forms of a mixer whose sizes, but for the batch, the trace names; if none, all forms."""
     found = [
         form
         for form in mixer.forms
@@ -631,8 +630,7 @@ def without_floors(exact: Exact, trace: Trace) -> Exact:
 
 
 def _proven_in_case(guard: Poly, trace: Trace) -> bool:
-    """Whether a condition (guard >= 0) is proven in the case of a trace, for sizes at which its
-    formulas hold."""
+    """Whether guard >= 0 is proven in the case of a trace, for sizes at which its formulas hold."""
     # letters of `nonnegative` are at least 1
     later = {x: Poly.atom(x) + _compared_from(trace, x) - 1 for x in guard.letters}
     here = trace.region | _quotient_sizes(trace)

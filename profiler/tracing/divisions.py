@@ -183,8 +183,7 @@ def with_floor_value(poly: Poly, floor: Fn, value: int) -> Poly:
 
 
 def with_known_floors(poly: Poly, region: Constraints) -> Poly:
-    """A polynomial in which every floor with only one value in the case `region` is replaced by
-    this value."""
+    """A polynomial in which every floor with only one value in the case `region` is that value."""
     for floor in floors_in([poly]):
         if (known := floor_values(floor, region)) is not None and len(known) == 1:
             return with_known_floors(with_floor_value(poly, floor, known[0]), region)

@@ -122,8 +122,7 @@ def degree_along(
 
 
 def spans(basis: Axis, places: Iterable[int], numbers: Callable[[int], Numbers]) -> bool:
-    """Whether the functions of a basis, fitted at the basis's own places, give the numbers at
-    `places`."""
+    """Whether a basis's functions, fitted at the basis's places, give the numbers at `places`."""
     coefficients = axis_coefficients(basis, numbers)
     return all(
         not leftover(numbers(p), ((c, basis.at(k, p)) for k, c in enumerate(coefficients)))
@@ -201,8 +200,7 @@ def just_below(orders: Point, along: Sequence[int]) -> Iterator[Point]:
 
 
 def value_at(axes: Sequence[Axis], orders: Point, point: Point) -> Fraction:
-    """The value at a point (one size per axis) of the product of function number `orders[i]` of
-    each axis i."""
+    """The value at a point of the product of function number `orders[i]` of each axis i."""
     value = Fraction(1)
     for a, k, place in zip(axes, orders, point, strict=True):
         value *= a.at(k, place)

@@ -23,22 +23,23 @@ EVEN = (32, 16, 8, 64, 4, 28, 40, 44)
 """Multiples for the first three points at which formulas are proven, one point per list."""
 
 LARGE = (1021, 509, 251, 127, 61, 37)
-"""Large primes; every letter takes one of them in turn."""
+"""Large primes: each letter alone takes the first with which the module runs quickly enough."""
 
 DIVISIBLE = ((960, 480, 192, 64), (896, 448, 224, 56))
-"""Sizes with many divisors; every letter takes one of each list in turn, or of one list where runs
-are slow. They show behaviour of a module that occurs only if its chunks divide the size."""
+"""Sizes with many divisors: each letter alone takes the first possible of each list, or of one list
+where runs are slow. They show behaviour that occurs only if chunks divide the size."""
 
 
 def held_out(samples: SizeSamples, base: Point) -> list[Point]:
     """Choose points (tuples of sizes) for the test of formulas: points at which the module runs and
     from which no formula was found (`samples.used`); `base` is the point of the first sizes.
 
-    The points are: one of primes, one of odd sizes, one of even sizes; then, for each letter, the
-    point of primes with a large prime for this letter, and with a large size of many divisors; then
-    for each ordered pair of letters a point at which the first is larger, if the case has such
-    sizes. Points outside the case are left out. So behaviour that depends on which of two sizes is
-    larger, or on one dividing the other, shows. A size at which the module fails becomes a note.
+    The points are: one of primes, (13, 11), one of odd and one of even sizes; then, for each
+    letter, that of primes with a large prime for this letter, (1021, 11) and (13, 1021), and with a
+    large size of many divisors; then, for each ordered pair of letters for which no point so far
+    has the first larger, one that has, if the case does. Points outside the case are left out. So
+    it shows if behaviour depends on which of two sizes is larger, or on one dividing the other. A
+    size at which the module fails becomes a note.
     """
     found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):

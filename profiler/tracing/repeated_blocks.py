@@ -309,8 +309,9 @@ def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]
     """Match the moments (operations in order) of several runs: every moment of the first run as a
     tuple of its indices in all runs. Each other run has one more block in one stack: a moment
     before that stack keeps its distance from the start of the pass, a moment after it from the end,
-    and a moment inside the stack has an entry for either index, since blocks may be counted from
-    either end. Raises NotStraight: a moment is missing in another run, or its place ambiguous."""
+    and one in inner blocks has an entry for either index: A, 4 B, C beside A, 5 B, C give (0, 0),
+    (1, 1), (2, 2), (2, 3), (3, 3), (3, 4), (4, 5), (5, 6). Raises NotStraight: a moment is missing
+    in another run, or its place is ambiguous."""
     ends = [sum(name.startswith(FORWARD) for name, _ in steps) for steps in runs]
     forward = [list(steps[:end]) for steps, end in zip(runs, ends, strict=True)]
     backward = [list(steps[end:]) for steps, end in zip(runs, ends, strict=True)]

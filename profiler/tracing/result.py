@@ -33,8 +33,7 @@ class Break:
     counted: int
 
     def __str__(self) -> str:
-        """A sentence: the sizes at which the formula fails, with its value there and the counted
-        number."""
+        """A sentence: where the formula fails, with its value there and the counted number."""
         formula = self.formula if len(self.formula) <= LONGEST else "the one found"
         return (
             f"no formula: {formula} breaks at {listed_sizes(self.sizes)}, where it gives "
@@ -86,8 +85,7 @@ class ZeroArithmetic:
 
 @dataclass(frozen=True)
 class Uncounted:
-    """A dispatched operation without a counting rule: its number of calls and the bytes that it
-    touches."""
+    """A dispatched operation without a counting rule: its calls and the bytes that it touches."""
 
     name: str
     phase: str

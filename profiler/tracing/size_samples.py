@@ -59,8 +59,7 @@ class Effort:
         self.runs += 1
 
     def words(self, name: str) -> str:
-        """A sentence on why the search for the formulas of the module `name` stopped, and what to
-        do."""
+        """A sentence on why the search for formulas of the module `name` stopped, with advice."""
         return (
             f"{name}: {self.runs:,} runs at sizes of every letter do not suffice to find and prove "
             f"formulas: name fewer letters in --over, and fix the others, as in --let d=8"

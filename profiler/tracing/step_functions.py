@@ -145,8 +145,8 @@ class AtomSearch:
 
     def later_steps(self, atoms: Sequence[Poly], degree: int) -> list[int]:
         """Places (sizes) at which atoms step, with both neighbours: `degree` + 4 steps per floor
-        and `degree` + 2 powers of two, more than a polynomial of this degree can fit by chance.
-        Places where the module fails, or a run is not quick, are left out."""
+        (1, 5, 9, ... of floor((x + 3)/4)) and `degree` + 2 powers of two, more than a polynomial of
+        this degree fits by chance. Places where the module fails or is not quick are left out."""
         found: dict[int, None] = {}
         for floor in floors_in(atoms):
             # floor((x + c)/p) with c = `above`, p = `below` steps where p divides x + c

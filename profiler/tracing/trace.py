@@ -796,7 +796,6 @@ class FormulaSearch:
         def elsewhere(place: int) -> dict[Quantity, int]:
             return samples.numbers(samples.moved(other, i, place))
 
-        short = not samples.slow
         lean = samples.slow and not self.thorough  # as few runs as possible
         everywhere = (start + k * step for k in range(SOUGHT))
         tested = samples.boundaries if one_case else ()
@@ -816,7 +815,7 @@ class FormulaSearch:
             seen = [place for place in places if samples.moved(base, i, place) in samples.seen]
             return found if spans(found, seen, along) else None
         checks = places[:6]
-        far = [start + k * step for k in (FAR if short else FAR[::3])]
+        far = [start + k * step for k in (FAR[::3] if samples.slow else FAR)]
         # sizes on this line at which a condition of the code changes
         breaks = [p[i] for p in self.breakpoints if samples.moved(p, i, base[i]) == base]
         later = [place for place in (*(k * step for k in EVEN), *breaks) if place > start]

@@ -179,8 +179,7 @@ class Recorder(shape_values.MetaMode):
         asked: list[Tensor] = []
 
         def known(tensor: Tensor) -> Tensor | None:
-            """The values of a tensor, if they follow from sizes alone; notes that they were
-            asked for."""
+            """The values of a tensor, if they follow from sizes alone; `asked` gets the tensor."""
             asked.append(tensor)
             return shape_values.known_value(tensor) if tensor.is_meta else tensor
 
@@ -257,8 +256,7 @@ class Recorder(shape_values.MetaMode):
         return result
 
     def calls(self) -> Iterator[tuple[str, str, int, Cost]]:
-        """Yield phase, name, number of calls and cost of every operation besides moves of
-        entries."""
+        """Yield phase, name, number of calls and cost of every operation but moves of entries."""
         for (phase, made), times in Counter(self.counted).items():
             yield phase, made.kind.name, times, made.cost
         for phase, name, cost in self.given:

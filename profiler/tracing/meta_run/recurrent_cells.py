@@ -134,7 +134,7 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
 
         order = (1, 0, 2) if batch_first and batched else ()
         result = dense_layout(input, (*input.shape[:-1], sides * units), order)
-        kept = rows * (gates + (cell.states - 1) * units) * len(maps)
+        kept = rows * (gates + (cell.states - 1) * units) * len(maps)  # gates; c of an LSTM
         return FusedCall(
             f"fused {kind}", (input, *states, *params),
             (result, *(dense_layout(s, s.shape) for s in states)),
