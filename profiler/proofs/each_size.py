@@ -27,12 +27,13 @@ from profiler.proofs.trial import Finding, Subject, Trial, answers, row_apart
 
 
 class EachSize:
-    """Plain calls of a module at sizes (`Draw`), and what is wrong with each."""
+    """Plain calls of a module at sizes (`Draw`), and what is wrong with each. `uncounted` is a
+    clause on operations that were not compared, "" if all were; `_executed(phase, names of
+    dispatched operations)` gives what the equations count: class -> formula."""
 
     def __init__(self, subject: Subject, *, counted: bool) -> None:
         """`counted`: whether operations are compared too, as of a module whose description
-        agrees with what it dispatches at small sizes. `uncounted` is a clause on operations that
-        were not compared, "" if all were."""
+        agrees with what it dispatches at small sizes."""
         self.subject, self.counted = subject, counted
         self.uncounted = "" if counted else "operations were not compared"
         mixer, implementation = subject.mixer, subject.implementation

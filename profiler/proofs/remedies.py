@@ -157,14 +157,15 @@ def _of_steps(rewrites: Names) -> Names:
 class _Calls:
     """What the calls of one phase dispatch at all small sizes, and what descriptions count there.
 
-    `known` says whether every dispatched operation has a counting rule; `same_keys` is, for a
-    rewrite `online=ROWS`, the numbers of keys in a block that count the same."""
+    `_found`, per call: (sizes, with t of a step; operation of torch -> class -> number, without
+    operations on constants of the sizes; all operations and those on constants, by class).
+    `_counts(rewrites, dispatched operations)`: what equations count. `known` says whether every
+    dispatched operation has a counting rule; `same_keys` is, for a rewrite `online=ROWS`, the
+    numbers of keys in a block that count the same."""
 
     def __init__(self, mixer: Mixer, implementation: Implementation, phase: str) -> None:
         """Call the module in the phase at all small sizes, and count what it dispatches; raises
-        whatever the module raises. `_found`, per call: (sizes, t of a step; operation of torch ->
-        class -> number, without operations on constants of the sizes; all operations and those on
-        constants, by class). `_counts(rewrites, dispatched operations)`: what equations count."""
+        whatever the module raises."""
         self._form = mixer.forms[implementation.form] if phase == "training" else None
         self.known, self.same_keys = True, dict[str, Sequence[int]]()
         self._found: list[

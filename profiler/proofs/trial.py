@@ -260,13 +260,16 @@ def laid(values: Tensor, layout: str) -> Tensor:
 
 
 class Trial:
-    """A module called in one drawn way, and the arrays of its equations for the same inputs."""
+    """A module called in one drawn way, and the arrays of its equations for the same inputs.
+
+    `case` is the module with its inputs, `output` the name of its result; `expected(sample)` gives
+    array -> values by the equations, for one sequence, counted from 0; `gradient` (b, l, ...) is
+    that of a loss with respect to the result."""
 
     def __init__(self, subject: Subject, draw: Draw, most: int) -> None:
-        """Build the module of a draw, and draw the gradient of a loss with respect to its result:
-        `gradient` (b, l, ...). `most`: the most points at which the equations of the gradients are
-        evaluated; beyond, gradients are compared with difference quotients. `before`: the tensors
-        that calls must not change, with copies."""
+        """Build the module of a draw, and draw `gradient`. `most`: the most points at which the
+        equations of gradients are evaluated; beyond, gradients are compared with difference
+        quotients. `before`: the tensors that calls must not change, with copies."""
         self.subject, self.draw = subject, draw
         self.case = subject.built(draw)
         # a sentence if the event before the call changed a parameter, else ""

@@ -156,7 +156,8 @@ class Event:
 
 
 class Team:
-    """Several workers in parallel, with a thread each that waits for its worker."""
+    """Several workers in parallel, with a thread each that waits for its worker, and puts outcomes
+    into `events`, the queue that `outcomes` empties; `stopping` is set at the end."""
 
     def __init__(
         self,

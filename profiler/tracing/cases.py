@@ -61,7 +61,8 @@ class SizeCase:
 
 
 class Traces:
-    """The traces of one module by case, each made at its first request."""
+    """The traces of one module by case (`known`), each made at its first request, from that of all
+    sizes (`everywhere`)."""
 
     def __init__(self, everywhere: Trace) -> None:
         self.everywhere = everywhere

@@ -183,7 +183,7 @@ def few_copies() -> Iterator[None]:
 
 class BlockSamples(SizeSamples):
     """Observations of a deep module, each extrapolated from runs with fewer blocks: one with `KEPT`
-    in every stack and, for each stack, one with one more block there."""
+    in every stack and, for each stack, one with one more block there. `whole` runs all blocks."""
 
     def __init__(self, whole: SizeSamples, found: Sequence[Stack]) -> None:
         """Prepare the modules that are run at each point in place of that of `whole`: `targets[0]`

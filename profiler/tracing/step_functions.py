@@ -79,7 +79,11 @@ def axis_with_atoms(
 
 
 class AtomSearch:
-    """The search for the atoms of one size; arguments as `axis_with_atoms`."""
+    """The search for the atoms of one size, `letter`, from `start` in steps of `step`.
+
+    Functions answer for a size: `numbers` gives every number of a run (operations, parameters,
+    bytes), `without_bytes` these numbers without bytes; `quick` whether a run is short, `runs`
+    whether the module runs. `beyond` are further sizes, `tried` the lists of atoms so far."""
 
     def __init__(
         self,
@@ -90,10 +94,7 @@ class AtomSearch:
         without_bytes: Callable[[int], Numbers],
         quick: Callable[[int], bool],
     ) -> None:
-        """Begin a search along `letter` from `start` in steps of `step`. Three functions answer for
-        a size: `numbers` gives every number of a run (operations, parameters, bytes),
-        `without_bytes` these numbers without bytes, `quick` whether a run is short. `tried` are
-        lists of atoms; the other fields keep the results of the functions that they wrap."""
+        """Begin a search without atoms; other fields keep results of the functions they wrap."""
         self.letter = letter
         self.size = Poly.atom(letter)
         self.step = step
