@@ -161,6 +161,12 @@ def test_a_text_that_no_size_can_be_is_read_as_none(size: str) -> None:
     assert in_latex.sizes == in_csv.sizes == {} and in_latex.text == in_csv.text == "3"
 
 
+def test_a_row_without_a_phase_has_that_of_the_caption() -> None:
+    table = r"\begin{tabular}{lrr} Layer & phase & mul \\ SHE & & 3 \end{tabular}"
+    (cell,) = of_latex(rf"\caption{{One new token}} {table}", {})
+    assert cell.labels == {"phase": "inference"}
+
+
 def test_each_row_of_latex_that_is_not_read_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,7 +61,7 @@ def of_csv(text: str) -> Iterator[Cell]:
     """Yield the cells of a CSV with commas, semicolons or tabs: each with the names of its row and
     column, its text, the labels of its row (phase, form, convention), and the sizes of its row,
     integers in columns with a size as heading. The column `mixer`, else the first, names rows. In a
-    short row the last cells are empty. Raises csv.Error: a row with more cells than headings."""
+    short row the last cells are empty. csv.Error: more cells than headings, a stray quote."""
     lines = text.splitlines()
     delimiter = max(",;\t", key="".join(lines[:1]).count)
     reader = csv.DictReader(lines, delimiter=delimiter, strict=True, restval="")
@@ -138,7 +138,7 @@ def _cells_of_table(
         elif len(head) > 1 and _plain(row[0]) != _plain(head[0]):
             row += [""] * (len(head) - len(row))
             own = {x: int(row[k]) for k, x in letters.items() if _WHOLE.fullmatch(row[k])}
-            of = {name: _plain(row[k]) for k, name in said.items()}  # its labels
+            of = {name: label for k, name in said.items() if (label := _plain(row[k]))}
             for k in range(1, len(row)):
                 shown = _below(row[k], below, symbols)
                 for short, floor in _FLOOR.findall(below):  # names that notes explain
