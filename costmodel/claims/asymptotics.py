@@ -340,7 +340,7 @@ def _tight_words(
 
 
 def _limit_words(limits: Sequence[tuple[Growth, Growth]], derived: Poly) -> str:
-    """The limit in words: `for l >> d, where d**2 vanishes beside d*l; d**2 < d*l iff d < l`.
+    """The limit in words: `for l >> d, where d**2 vanishes beside d*l; d**2 < d*l iff l > d`.
 
     The condition behind the semicolon compares the terms of the derived count that vanish with
     those that stay; it is left out if either kind has no terms, a coefficient is negative, or no

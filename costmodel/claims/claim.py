@@ -188,6 +188,7 @@ class Claim(ABC):
 
         Raises:
             ValueError: an empty list, more than `MOST_SIZES` combinations, or an impossible size.
+            TooMuch: they spend the effort that the enclosing `limited` allows.
         """
         values = [v if isinstance(v, list) else [v] for v in self.sizes.values()]
         if not all(values):

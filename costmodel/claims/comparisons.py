@@ -351,8 +351,9 @@ class ThresholdClaim(RelationClaim):
         The length is l, or t for inference.
 
         With `start`, the length that the claim prints, the claim holds if all derived lengths equal
-        it. Without, the claim holds if the relation is true at every size; it is `in_limit` if the
-        relation is true at the claim's sizes and, for each combination, from some length on.
+        it; the counterexample is the first other one. Without, the claim holds if the relation is
+        true at every size; it is `in_limit` if the relation is true at the claim's sizes, and, for
+        each combination, from some length on (ValueError if a size of the relation is not given).
         `known`, all claims by id, is not used here.
         """
         left, right = self.answers(interpretation)

@@ -34,8 +34,8 @@ def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> 
     `sizes` lacks are chosen so that they fit.
 
     None for a claim about a network or about no mixer, for a quantity that an execution does not
-    count, under a convention that imitates another tool's counter (`peer`), for sizes that fit no
-    mixer, and if the execution fails or takes more effort than `EXECUTED`.
+    count, under a convention that imitates another tool's counter (`peer`), for sizes that do
+    not fit the mixer, and if the execution fails or takes more effort than `EXECUTED`.
     """
     asked = CLAIMED.get(claim.quantity)
     if asked is None or claim.model or not claim.mixer or interpretation.parsed_convention.peer:
