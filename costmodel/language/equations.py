@@ -304,7 +304,7 @@ class Form:
         self, name: str, lower: Any, upper: Any = None, *, beside: Index | None = None
     ) -> Index:
         """Declare an index over lower..upper, both included, or over a `union` of ranges, and
-        return it; the same index again for a name and range that an earlier declaration has. With
+        return it; a name and range that an earlier declaration has give an equal index. With
         `beside`, another index over a union, both run over pairs of ranges: the k-th range of the
         one goes with the k-th range of the other.
 
@@ -882,9 +882,9 @@ class Mixer:
         a `Gather` for an array entry that holds positions.
 
         Raises:
-            WrongKind: a number that is not whole.
-            EquationError: an index of another form, an expression that is none of these, an array
-                entry that holds no positions, or blocks whose length h is a sum of sizes.
+            WrongKind: a float, or no expression, such as a text.
+            EquationError: a fraction, an index of another form, an expression that is none of
+                these, an array entry that holds no positions, or a sum of sizes as h.
         """
         match part:
             case Index():
@@ -999,9 +999,9 @@ class Mixer:
 
         Raises:
             EquationError: no form is open, the array cannot be defined (an input, a parameter), or
-                the equation names an index, array or size that the form lacks, or has an index
-                that stands neither on the left side nor under a reduction, or in both places; also
-                as `_check_bound` and the rules in `LEFT_SIDES`.
+                the equation names an index, array or size that the form lacks, nests too deeply, or
+                has an index that stands neither on the left side nor under a reduction, or in both
+                places; also as `_check_bound` and the rules in `LEFT_SIDES`.
         """
         form = self.writing
         if form is None:

@@ -107,8 +107,8 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
 
     Raises:
         EquationError: an operand that is no array entry; another number of indices; an index over a
-            union of ranges, or that the operand does not name; a length that is neither a size nor
-            a whole number of 1 or more.
+            union of ranges, or that the operand does not name; a length that is neither a formula
+            in sizes nor a whole number of 1 or more.
     """
     if not isinstance(body, Ref):
         raise EquationError(f"{kind} takes an array entry: define the operand as an array first")

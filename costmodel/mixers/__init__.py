@@ -70,7 +70,7 @@ def builtin(name: str) -> Mixer:
 
     Raises:
         UnknownMixer: the message has the nearest known name, or the options or sizes that the mixer
-            takes.
+            takes; SizeError: a size outside of 1..2**40.
     """
     base, options = split(name)
     if (file := file_of(base)) is None and (file := file_of(base.lower())) is not None:

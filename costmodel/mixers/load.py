@@ -166,6 +166,7 @@ def _in_file(path: Path, attribute: str) -> Mixer:
     Raises:
         UnknownMixer: no such mixer or option, a class, or a mixer with a built-in mixer's name or
             without sizes of its own, a form, an input or an output; the message says what is there.
+            UnreadFile, which is one: the file, or the function that writes the mixer, raises.
     """
     module = user_module(path)
     found = _mixers(path, module)  # name in the file -> mixer
@@ -317,9 +318,12 @@ SAYING = (ValueError, NotImplementedError, RecursionError)
 
 
 def _said(error: BaseException, path: Path, line: int | None) -> str:
-    """The message of an exception, for the author of the file `path`; a message of this package in
-    place of Python's message about this package's own code. `line` is the file's line that led to
-    the exception, None if there is none."""
+    """The message of an exception, for the author of the file `path`, of whose lines `line` led to
+    the exception (None: no line): the exception's own text for an EquationError, a file that is no
+    Python and an unknown `cm.NAME`; a message of this package for an unknown attribute of a mixer
+    and the like (a class with `in_words`), a package that is missing or does not load, an unknown
+    name, and a line as in `_sizes_unlike_names`; kind and text of any other, but if this package's
+    code raises it, and not in `SAYING`, that the line is no part of the language."""
     if isinstance(error, EquationError) or _is_no_python(error, path):
         return text_of(error)
     if isinstance(error, AttributeError) and error.obj is sys.modules["costmodel"]:
