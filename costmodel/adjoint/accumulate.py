@@ -111,7 +111,8 @@ class Sums:
         contribute to its gradient). The entries are cut into cells, in each of which the same
         cotangents are present (x[1..3] and the rest, if a reader reads x[1..3] alone); each cell
         gets an equation of its own. A cell without cotangents gets an equation (gradient 0) only if
-        a scan computes the array, an array without cotangents none."""
+        a scan computes the array, an array without cotangents none. Unsupported as `_write`, and if
+        the number of additions depends on which entry is a maximum."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
         # an equation is executed per sequence (True), or once, on weights alone: never fuse both
         handed = [

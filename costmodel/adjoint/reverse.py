@@ -457,7 +457,8 @@ class _Builder(Sums):
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
         """Add a gradient, at the points of `scope` (an equation's indices), to the contributions to
         the entry that a reference reads; for a gather v[p[i]], to every entry v[c] that it may
-        read, under the condition c = p[i]. Unsupported if the number of terms depends on values."""
+        read, under the condition c = p[i]. Unsupported if the number of terms depends on values, or
+        as `transposed`."""
         read = anywhere(self.system, Read(ref, ()))
         indices, around = (*scope.indices, *read.over), scope.around | read.constraints
         if read.over:
