@@ -286,7 +286,8 @@ def of_records(
         sort: the column to sort by, with a leading - in descending order; None for their order.
 
     Raises:
-        UsageError: no record is of these mixers and phases.
+        UsageError: no record is of these mixers and phases; TableError: an unknown column.
+        StoreError: a file cannot be read, or holds no record.
     """
     from costmodel.report.mixer_table import column_names
     from profiler.reconcile.table import COLUMNS, Records, meaning, named_in_records, rows_of
@@ -889,7 +890,7 @@ def carried_out(typed: Sequence[str]) -> int:
     named = _named(typed)
     try:
         with packages_loaded(named):
-            command = command_line(named if named in DERIVING else "")
+            command = command_line(named if named in DERIVING else "")  # of one command: faster
             no_empty_word(typed)
             with command.make_context("costmodel", list(typed)) as context:
                 context.meta["typed"] = tuple(typed)
@@ -911,7 +912,7 @@ def carried_out(typed: Sequence[str]) -> int:
         raise
     except known_errors() as error:
         if isinstance(error.__cause__, MemoryError):
-            RESERVE.clear()
+            RESERVE.clear()  # room for the sentence
         complain(_sentence(error))
         return MISUSED if not isinstance(error, OSError) or error.filename is not None else FAILED
     except RecursionError as error:

@@ -177,7 +177,8 @@ class Budget:
 
 def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
     """The largest value of the size `letter` such that this value and every smaller one are within
-    all limits, with what stops it and the values of the limited quantities there.
+    all limits, with what stops it and the values of the limited quantities there, or, if no value
+    is within the limits (`Budget.largest` is 0), at the smallest value.
 
     Args:
         case: the sizes that are given; its answers are formulas in sizes, of which those not
@@ -284,7 +285,7 @@ def budget(
             letter, such as `d=4096`. GB is 10**9 bytes, GiB 2**30.
 
     Raises:
-        SizeError: an unknown quantity, an amount without its unit, or sizes that do not fit.
+        SizeError: no limit, an unknown quantity, an amount without its unit, or unfit sizes.
         Unanswered, Unsupported: a quantity has no formula. TableError: it is only measured.
         ValueError: an unknown mixer, form, convention, phase or element type.
 

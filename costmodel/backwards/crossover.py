@@ -185,7 +185,8 @@ class Crossover:
     def candidates(self) -> tuple[Candidate, ...]:
         """Each form to compare, with the values of the solved size that fit the form, at the given
         sizes and the defaults of the others. If l is solved for and t is not given, t equals l, and
-        likewise l equals t. A form without the solved size has one cost at all of its values.
+        likewise l equals t. A form without the solved size, or whose name gives it (she{d=64}), has
+        one cost at all of its values.
 
         Raises:
             SizeError: a size without a default, sizes that do not fit, or an h that is not d/n.

@@ -82,8 +82,8 @@ class Winners:
 
 
 def curves(found: Crossover, sizes: Sequence[int] = (), board: object | None = None) -> Curves:
-    """The values of each candidate at `sizes`, for a drawing, and the break-evens (sizes at which
-    another candidate becomes the least) between them.
+    """The values of each candidate at `sizes`, as floats for a drawing, and the break-evens (sizes
+    at which another candidate becomes the least) between them.
 
     Args:
         found: the candidates, one or several.
