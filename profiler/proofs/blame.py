@@ -79,19 +79,18 @@ def first_difference(
 
 
 class Recorder(DispatchMode):
-    """Records every number that a call of `batch` sequences computes, for sequence `sample`."""
+    """Records every number that a call of `batch` sequences computes, for sequence `sample` (from
+    0): in `seen`, and integers in `positions`, counted from 1 as the equations count positions."""
 
     exact: ClassVar[bool] = True
     """Whether the recorded numbers have the digits of float64."""
 
     def __init__(self, batch: int, sample: int = 0) -> None:
-        """Begin to record the tensors that a call of `batch` sequences computes, of which the part
-        of the sequence `sample` (from 0) is compared."""
+        """Begin to record a call; the part of one sequence is compared."""
         super().__init__()
         self.batch, self.sample = batch, sample
         self.seen: list[torch.Tensor] = []
         self.positions: list[torch.Tensor] = []
-        """Integers, counted from 1 as the equations count positions."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation and record its result; a new tensor without values, as of

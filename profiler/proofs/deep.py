@@ -288,7 +288,8 @@ class Drawn:
 
     `number` is the number of draws tried so far, `failed` the kinds with a failure, `refused` maps
     the reason of a refused draw to the number of such draws, `unable` says why no equations can be
-    evaluated ("" if they can), `left_out` how many draws the budget left out.
+    evaluated ("" if they can), `left_out` how many draws the budget left out; `tried` are the draws
+    tried, `of_gradients` those at which gradients were compared, `steps` whether steps are tried.
     """
 
     def __init__(self, subject: Subject, draws: Sequence[Draw]) -> None:
@@ -302,7 +303,6 @@ class Drawn:
         self.number = 0
         self.tried: list[Draw] = []
         self.of_gradients: list[Draw] = []
-        """The draws tried at which gradients were compared."""
         self.gradients_left_out = ""
         """A clause on the sizes in turn at which no gradients were compared; "" if there are
         none."""

@@ -397,7 +397,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
     of the description (the form and rewrites in @implementation). The proof stays open (passed
     None), with the reasons, if an operation or the equations cannot be counted."""
     name = f"{implementation.name}: {DISPATCHED}"
-    phases = ("training", "inference") if step else ("training",)
+    phases = ("training", "inference") if step else ("training",)  # of `forward` and `step`
     left: dict[str, None] = {}  # as keys, the reasons why operations cannot be compared
     noted: dict[str, str] = {}  # phase -> a sentence on its operations on constants
     copied: dict[str, str] = {}  # phase -> a sentence on the tensors that its last call copies

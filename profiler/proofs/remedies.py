@@ -1,4 +1,9 @@
-"""Which rewrites would make a module's description agree with the operations that it dispatches?"""
+"""Which rewrites would make a module's description agree with the operations that it dispatches?
+
+A rewrite is a named change of the equations, and of what they count: `dense` computes masked pairs
+too, `dense=8` those in blocks of 8 rows, `online=64` a softmax in blocks of 64 keys. A gap is the
+dispatched operations less the counted ones, by class.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 All results for one implementation at one set of sizes become one `Measurement`: dispatched
 operations, other counters' figures, time, memory and energy. A quantity that the machine cannot
 measure is a reason, never a zero. A *request* says what is measured, the *prepared call* is the
-function that does it; the *floor* of a reading is the least value that the equations allow.
+function that does it; the *floor* of a reading is the least value that the equations allow. The
+phase `training` is a forward pass alone, `inference` one new token, `training-step` both passes.
 """
 
 from __future__ import annotations

@@ -161,14 +161,14 @@ def named_sizes(target: Target, given: Given) -> dict[str, int | None]:
 
 
 class Bound(nn.Module):
-    """A module with nested or keyword inputs, as a module of positional tensors."""
+    """A module with nested or keyword inputs, as a module of positional tensors. `leaves` and
+    `structure` are the inputs as torch's pytree flattens them; `places` has for each leaf the
+    number of its tensor among the positional tensors, or None for other values."""
 
     def __init__(
         self, module: nn.Module, leaves: Sequence[Any], places: Sequence[int | None], structure: Any
     ) -> None:
-        """Wrap `module`. `leaves` and `structure` are the inputs as torch's pytree flattens them;
-        `places` has for each leaf the index of its tensor among the positional tensors, or None for
-        other values."""
+        """Wrap `module`."""
         super().__init__()
         self.module = module
         self.leaves, self.places, self.structure = leaves, places, structure

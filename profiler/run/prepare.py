@@ -1,4 +1,8 @@
-"""The call that a phase measures: the module, its inputs, and the work before each call."""
+"""The call that a phase measures: the module, its inputs, and the work before each call.
+
+The phase `training` is a forward pass alone, `inference` one new token with a state of those before
+it, `backward` a backward pass alone, `training-step` both passes.
+"""
 
 from __future__ import annotations
 

@@ -220,8 +220,7 @@ def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
 
 
 def scatter_half_width(values: Sequence[MeasuredValue], fitted: FittedLine) -> float:
-    """The half-width of the slope's 95 % interval by the scatter of three values or more about the
-    line (Student's t)."""
+    """Half the slope's 95 % interval by the scatter of three values or more (Student's t)."""
     free = len(values) - 2
     chi2 = math.fsum(((v.y - fitted.at(v.x)) / v.deviation) ** 2 for v in values)
     return student(free) * fitted.slope_deviation * math.sqrt(chi2 / free)
@@ -229,8 +228,7 @@ def scatter_half_width(values: Sequence[MeasuredValue], fitted: FittedLine) -> f
 
 @cache
 def student(free: int) -> float:
-    """The two-sided 95 % quantile (the 0.975 quantile) of Student's t with this many degrees of
-    freedom.
+    """The 0.975 quantile (two-sided 95 %) of Student's t with this many degrees of freedom.
 
     >>> round(student(2), 3)
     4.303

@@ -104,12 +104,14 @@ class Process:
 
 
 class Child:
-    """A worker that is a process of this machine and sees one device."""
+    """A worker that is a process of this machine and sees one device. `asked` tells the process
+    what to measure with; `environment` is {} until the process is ready; if `leaving`, the device
+    refuses every call, and `measure` starts a new process."""
 
     def __init__(self, device: Device, asked: Mapping[str, Any]) -> None:
         self.device, self.asked = device, asked
         self.environment: Mapping[str, Any] = {}
-        self.leaving = False  # the device refuses every call: `measure` starts a new process
+        self.leaving = False
         self._start()
 
     def _start(self) -> None:

@@ -33,7 +33,11 @@ MEASURED = "measured"
 class Results:
     """A file of measurements that several sweeps may write concurrently.
 
-    Records of other writers are read before each point, so that no point is measured twice.
+    Records of other writers are read before each point, so that no point is measured twice. Four
+    dicts have the keys of points: `state` (`MEASURED`, or the kind of the last failure), `workers`
+    (by which it was measured or failed last), `commands` (the command line of that attempt) and
+    `sentences` (why it failed last; "" if it was measured). `problems` has a sentence for each line
+    that is no record; `environment` is that of the first record, or else of the first worker.
     """
 
     def __init__(self, path: Path, *, mixed: bool = False) -> None:
@@ -48,16 +52,11 @@ class Results:
         self.path = path
         self.mixed = mixed
         self.state: dict[str, str] = {}
-        """Key of a point -> `MEASURED`, or the kind of its last failure."""
         self.workers: dict[str, str] = {}
-        """Key of a point -> the worker that measured it, or at which it failed last."""
         self.commands: dict[str, str] = {}
-        """Key of a point -> the command line that measured it, or by which it failed last."""
         self.sentences: dict[str, str] = {}
-        """Key of a point -> why it failed last; "" if it was measured."""
-        self.problems: list[str] = []  # a sentence for each line that is no record
+        self.problems: list[str] = []
         self.environment: Mapping[str, Any] | None = None
-        """The environment of the first record, or else of the first worker."""
         self._read, self._lines = 0, 0  # bytes and lines of the file that were read so far
         self._lock = threading.Lock()
         writable(path)

@@ -113,13 +113,13 @@ def lost_since(request: Request) -> Failure:
 
 
 class Deal:
-    """Hands out each block to one worker; a begun block goes to the worker that began it."""
+    """Hands out each block to one worker; a begun block goes to the worker that began it,
+    `home(block)`. `waiting` are blocks that no worker has, `workers` the names of those left."""
 
     def __init__(
         self, blocks: Sequence[Block], workers: Sequence[str], home: Callable[[Block], str]
     ) -> None:
-        """Begin with all blocks waiting. `home`: the worker that measured a part of a block before;
-        "" if there is none."""
+        """Begin with all blocks waiting. `home` gives "" for a block that no worker began."""
         self.waiting = list(blocks)
         self.workers = set(workers)
         self.home = home

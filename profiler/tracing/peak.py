@@ -244,8 +244,7 @@ def exceeded(poly: Moved, others: Sequence[Moved]) -> bool:
 
 
 def covers(larger: Moved, smaller: Moved) -> bool:
-    """Whether no coefficient of `larger` is below that of `smaller`, so that no value is below
-    either."""
+    """Whether no coefficient of `larger` is below that of `smaller`, so that no value is."""
     return all(larger.get(m, 0) >= smaller.get(m, 0) for m in {*larger, *smaller})
 
 

@@ -68,7 +68,8 @@ class Effort:
 
 class SizeSamples:
     """Observations of one module at points of one case, each run made once. `region` holds the
-    conditions of the case, polynomials that are at least 0.
+    conditions of the case, polynomials that are at least 0. `seen` and `refused` map a point to the
+    observation or to why the module does not run there; `letters` are the sizes' names.
 
     `multiples` holds, per letter, the number whose multiples are tried. `used` are the points from
     which formulas were found, `notes` remarks for the user, `doubts` reasons why formulas that
@@ -92,8 +93,7 @@ class SizeSamples:
         """Begin without runs of `target` at `sizes` (letters, and formulas of further sizes).
         `region`: the conditions of the case, empty for all sizes; `patience`: the most operations
         that a run is expected to take; `memory`: whether bytes get formulas; `effort`: the runs of
-        the trace so far, by default none. `seen` and `refused` hold, of each point, the observation
-        or why the module does not run there."""
+        the trace so far, by default none."""
         self.region = region
         self.memory = memory
         self.effort = Effort() if effort is None else effort

@@ -341,12 +341,12 @@ class FormulaSearch:
     With `thorough`, powers are also sought along a second line per letter, on which the other
     letters are larger, and all products of powers are tried. If `divided`, sizes are written by
     quotients, l = C*q: they grow as products of letters, so the letters start small. `room` is the
-    number of steps above the start that must lie in the case.
+    number of steps above the start that must lie in the case. `samples` runs the module and keeps
+    its runs; `breakpoints` are points at which conditions that it tests change, and neighbours.
     """
 
     def __init__(self, samples: SizeSamples, backend: str, *, divided: bool) -> None:
-        """Begin a search that runs the module through `samples`, which keeps its runs. `divided`:
-        whether sizes are written by quotients, which takes smaller steps."""
+        """Begin a search; if `divided`, in smaller steps of the scale (`FINE`)."""
         self.samples = samples
         self.backend = backend
         self.divided = divided
@@ -354,7 +354,6 @@ class FormulaSearch:
         self.room = HIGHEST + 2 if divided else WINDOWS[0]
         self.thorough = False
         self.breakpoints: list[Point] = []
-        """The points at which conditions that the module tests change, and their neighbours."""
 
     def traced(self) -> Trace:
         """Search the formulas and return the trace. If a formula fails, a thorough search follows,

@@ -126,8 +126,7 @@ def _as_on_page(cell: Text) -> Text:
 
 
 def traced_modules(mixers: Sequence[Mixer]) -> Table:
-    """Make a table with every implementation of these mixers, traced, with both passes compared
-    with the equations."""
+    """Make a table of every implementation of these mixers, traced, and compared pass by pass."""
     rows = [
         row
         for mixer in mixers

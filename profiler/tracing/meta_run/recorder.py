@@ -218,8 +218,7 @@ class Recorder(shape_values.MetaMode):
         self.bytes_made += size
 
     def _release(self, key: int, size: int, place: int, _: Any) -> None:
-        """Note that storage number `place`, of `size` bytes, was freed; called by its weak
-        reference."""
+        """Note that storage number `place` of `size` bytes was freed; its weak reference calls."""
         self.bytes_alive -= size
         self.ended[place] = len(self.alive)
         self.known.pop(key, None)
@@ -235,8 +234,7 @@ class Recorder(shape_values.MetaMode):
             self.silent = was
 
     def add(self, name: str, cost: Cost) -> None:
-        """Add a call of one of torch's functions in the current phase; a cost without operations
-        holds the reason."""
+        """Add a call of a torch function in the phase; `cost` has operations or a reason."""
         self.given.append((self.phase, name, cost))
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
