@@ -283,7 +283,7 @@ class Case:
 
 
 def positive_in(difference: Exact, letter: str) -> tuple[Case, ...]:
-    """The cases in which a difference is positive, as conditions on one size; () if it never is.
+    """The cases in which a difference is positive, as conditions on the size `letter`; () if none.
 
     Raises:
         Unsupported: a floor stands in the difference, or another function of the size; its degree
@@ -336,7 +336,7 @@ def _ends_later(guard: Poly, letter: str) -> bool:
 
 
 def positive_cases(poly: Poly, letter: str, where: Constraints = frozenset()) -> Iterator[Case]:
-    """Yield the cases in which a polynomial is positive, as conditions on one size; none for never.
+    """Yield the cases in which a polynomial is positive, as conditions on the size `letter`.
 
     Args:
         where: constraints (polynomials that are at least 0) that the sizes satisfy.

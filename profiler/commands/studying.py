@@ -97,15 +97,7 @@ def study(
         raise UsageError("study needs a file for its records: name one, -o FILE.jsonl")
     kind = device_name(device).partition(":")[0]  # cpu or cuda
     asked = Manner(
-        kind,
-        rounds,
-        seconds,
-        shard,
-        largest,
-        energy,
-        energy_window,
-        energy_trials,
-        processes,
+        kind, rounds, seconds, shard, largest, energy, energy_window, energy_trials, processes
     )
     done = measured(found, asked, output)
     told(done.failures)

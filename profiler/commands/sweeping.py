@@ -48,15 +48,13 @@ def sweep(
     context: typer.Context,
     asked: Asked,
     rounds: Annotated[
-        int,
-        typer.Option("--rounds", help="Rounds; each measures every point once.", min=1),
+        int, typer.Option("--rounds", help="Rounds; each measures every point once.", min=1)
     ] = 2,
     order_seed: Annotated[
         int, typer.Option("--order-seed", help="Seed of the order of points.", min=0)
     ] = 0,
     shard: Annotated[
-        str | None,
-        typer.Option("--shard", metavar="I/N", help="The I-th of N parts, such as 1/4."),
+        str | None, typer.Option("--shard", metavar="I/N", help="The I-th of N parts, such as 1/4.")
     ] = None,
     ray: Annotated[
         str | None,
@@ -199,8 +197,9 @@ def so_far(blocks: Sequence[Block], results: Results) -> str:
 def conclude(
     blocks: Sequence[Block], results: Results, found: Session, retry: bool, *, quiet: bool = False
 ) -> None:
-    """Print the failures of session `found` and the plan's state after it, on standard error if
-    `quiet`; without `retry` also how many points failed before and were not tried again.
+    """Print the failures of session `found` and the state of the plan (`blocks`) in the file of
+    `results`, on standard error if `quiet`; without `retry` also how many points failed before and
+    were not tried again.
 
     Raises Failed unless every point is measured or failed in an `EXPECTED` way, and at least one
     point is measured; a plan without points (an empty shard) is accepted.
@@ -234,8 +233,7 @@ def merge(
         Path | None, typer.Option("-o", "--output", metavar="FILE.jsonl", help="The one file.")
     ] = None,
     allow_mixed: Annotated[
-        bool,
-        typer.Option("--allow-mixed", help="Merge different environments; label the records."),
+        bool, typer.Option("--allow-mixed", help="Merge different environments; label the records.")
     ] = False,
     force: Force = False,
 ) -> None:

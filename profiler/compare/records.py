@@ -464,10 +464,10 @@ def _too_few(x: Reading, y: Reading, confidence: float) -> str:
 def over_all(
     a: str, b: str, quantity: str, both: Mapping[Key, tuple[Reading, Reading]], level: float
 ) -> list[Row]:
-    """Make the row with the signed-rank test whether the values of file `a` or `b` tend to be
-    larger, from `both`, point and repetition -> the readings of `a` and `b`. The ratios b / a of a
-    point's repetitions are averaged; values of 0 or less are left out. [] for fewer than two
-    points, and a row without a test for points too few to show a difference."""
+    """Make the row with the signed-rank test, at `level`, whether the values of file `a` or `b`
+    tend to be larger, from `both`, point and repetition -> the readings of `a` and `b`. The ratios
+    b / a of a point's repetitions are averaged; values of 0 or less are left out. [] for fewer than
+    two points, and a row without a test for points too few to show a difference."""
     logs: dict[tuple[object, ...], list[float]] = {}
     for key, (x, y) in both.items():
         if min(x.value, y.value) > 0:

@@ -8,13 +8,7 @@ from math import inf, prod
 
 from profiler.counting.call import Call, CountError, Rule
 from profiler.counting.forward_rules import refuse_complex
-from profiler.counting.operations import (
-    COMPARE,
-    FUNCTIONS,
-    NOTHING,
-    Operations,
-    named_operation,
-)
+from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations, named_operation
 
 # distances
 

@@ -21,14 +21,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from profiler.counting.backward_rules import DERIVATIVES
-from profiler.counting.call import (
-    Call,
-    CountError,
-    bind,
-    is_arithmetic,
-    tensors_in,
-    written,
-)
+from profiler.counting.call import Call, CountError, bind, is_arithmetic, tensors_in, written
 from profiler.counting.forward_rules import entry_sum, product_of
 from profiler.counting.mode import DispatchMode, OperationKind
 from profiler.counting.operations import NOTHING, Operations, named_operation

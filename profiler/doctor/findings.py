@@ -16,15 +16,7 @@ import torch
 from profiler.doctor.disturbances import DISTURBS, cuda_fault, disturbances
 from profiler.hardware.ncu import INSTALL, NCU, ability
 from profiler.host.children import last_line
-from profiler.host.probes import (
-    NO,
-    PARTLY,
-    UNTRIED,
-    YES,
-    MachineFinding,
-    Surroundings,
-    nvml_fault,
-)
+from profiler.host.probes import NO, PARTLY, UNTRIED, YES, MachineFinding, Surroundings, nvml_fault
 from profiler.meters.energy.protocol import SensorError
 from profiler.records.grades import BUSY, grade_of, mark_of
 from profiler.records.quantities import LATENCIES, QUANTITIES
@@ -62,8 +54,9 @@ def small_call(device: str) -> Callable[[], Any]:
 
 
 def timed(around: Surroundings, meter: str) -> MachineFinding:
-    """Make the finding on whether a latency can be measured, by trying a meter on a short call, for
-    about half a second. A disturbed time, or one of one sample (`BUSY`), is said to be an estimate.
+    """Make the finding on whether a latency can be measured on the device of `around`, by trying a
+    meter on a short call for about half a second. A disturbed time, or one of one sample (`BUSY`),
+    is said to be an estimate.
 
     `meter`: the name of a function of `meters.latency`, and of the quantity that it measures.
     """

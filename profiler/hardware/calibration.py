@@ -124,8 +124,9 @@ def calibrated(
 ) -> Calibration:
     """Make the calibration (checks of counters, and each function's operations for `ENTRIES` calls)
     from a run of its kernels with performance counters and a run with counts by opcode; of a run
-    that failed, the checks hold the reason. `dtype`: the type of the product and the functions;
-    `l2_bytes`: the size of the cache, in which as many written bytes may remain uncounted."""
+    that failed, the checks hold the reason. `chip`: the metrics to read; `dtype`: the type of the
+    product and the functions; `l2_bytes`: the size of the cache, in which as many written bytes may
+    remain uncounted."""
 
     def found(name: str) -> KernelCounts:
         return counted_of(name, counters, opcodes, chip, dtype)

@@ -50,8 +50,9 @@ NEEDS = (
 def counts_of_call(
     device: str, dtype: str, call: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
-    """Read what the hardware executes and moves in one call (instructions, DRAM bytes), by running
-    it under ncu; or Unavailable with the reason in one sentence.
+    """Read what the hardware executes and moves in one call (instructions, DRAM bytes) on the GPU
+    `device`, by running it under ncu; or Unavailable with the reason in one sentence. The number
+    type `dtype` chooses the metrics of executed instructions.
 
     `call` describes the call to a separate process: `make`, the "module:function" that makes it,
     and `of`, the JSON value that this function takes. `note` receives each step.

@@ -34,9 +34,8 @@ PACKAGES = {
 
 def environment(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
     """The facts of machine, software and state at this moment as a dict of JSON values, with
-    `reasons` for missing facts; of the board, those of the GPU `device`.
-
-    Host names, user names and paths are left out.
+    `reasons` for missing facts; of the board, those of the GPU `device`. `host` reads the facts of
+    the system, None for this machine. Host names, user names and paths are left out.
     """
     place, host = torch.device(device), host or Host()
     reasons: dict[str, str] = {}

@@ -48,9 +48,9 @@ class NvmlSensor(Board):
         own_bytes: Callable[[], int] = lambda: 0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Find the board's sensors. `own_bytes()` is the device memory that this process holds, and
-        `clock` gives nanoseconds. Raises SensorError: the board is split into parts (MIG), has no
-        sensor, or, unless `force`, is used by other processes."""
+        """Find the sensors of the board `handle` by the library `nvml`. `own_bytes()` is the device
+        memory that this process holds, and `clock` gives nanoseconds. Raises SensorError: the board
+        is split into parts (MIG), has no sensor, or, unless `force`, is used by other processes."""
         super().__init__(nvml, handle)
         self.force, self.reserved, self.clock = force, own_bytes, clock
         self.shared = ""

@@ -85,7 +85,8 @@ def cpu_flush(held: tuple[int, str] | None = None) -> Flush:
 
 
 def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
-    """(bytes of all last-level caches of the CPU together; the source of the number, in words).
+    """(bytes of all last-level caches of the CPU together; the source of the number, in words), as
+    the system tells in the folder `sys`.
 
     Processors that share a cache have the same `shared_cpu_list`: the cache counts once.
 

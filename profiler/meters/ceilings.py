@@ -195,11 +195,7 @@ def product_operations(side: int) -> int:
 
 
 def product_at(
-    place: torch.device,
-    dtype: str,
-    kind: torch.dtype,
-    side: int,
-    timing: Callable[..., Measured],
+    place: torch.device, dtype: str, kind: torch.dtype, side: int, timing: Callable[..., Measured]
 ) -> Measured:
     """Measure the rate of the product of two random matrices of shape (side, side) and type `kind`
     (named `dtype`), in operations per second, timed by the meter `timing`; Unavailable if the
@@ -251,10 +247,7 @@ ENTRYWISE = (
 
 
 def elementwise_ceilings(
-    place: torch.device,
-    dtype: str,
-    kind: torch.dtype,
-    timing: Callable[..., Measured],
+    place: torch.device, dtype: str, kind: torch.dtype, timing: Callable[..., Measured]
 ) -> Mapping[str, Measured]:
     """A dict: name of each elementwise operation's ceiling -> its rate, or why it could not be
     measured."""

@@ -371,9 +371,10 @@ def longest(spans_ns: Iterable[int]) -> float | None:
 def cpu_frequency_MHz(
     sys: Path = Path("/sys/devices/system/cpu"), proc: Path = Path("/proc/cpuinfo")
 ) -> float | None:
-    """The highest current clock of the usable processors, in MHz: idle ones are slow, working ones
-    fast. None if the system does not tell. psutil.cpu_freq does not say which processor has which
-    clock where processors share a frequency policy, and fails at a clock that is no number."""
+    """The highest current clock of the usable processors, in MHz, from files in `sys`, else `proc`:
+    idle ones are slow, working ones fast. None if neither tells. psutil.cpu_freq does not say which
+    processor has which clock where processors share a frequency policy, and fails at a clock that
+    is no number."""
     usable = processors()
     read = map(number_in, (sys / f"cpu{n}/cpufreq/scaling_cur_freq" for n in usable))
     found = [kHz / 1e3 for kHz in read if kHz is not None]

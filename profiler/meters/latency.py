@@ -16,13 +16,7 @@ from profiler.meters.caches import CacheError, Flush, flush_for
 from profiler.meters.cuda_graph import Captured, ContextLost, GraphError, capture
 from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.failure import why_failed
-from profiler.meters.sampler import (
-    BLOCK_TICKS,
-    Instruments,
-    LatencyLimits,
-    Sampled,
-    sample_latency,
-)
+from profiler.meters.sampler import BLOCK_TICKS, Instruments, LatencyLimits, Sampled, sample_latency
 from profiler.meters.timers import (
     QUEUED_LAUNCHES,
     AheadTimer,
@@ -33,14 +27,7 @@ from profiler.meters.timers import (
     do_nothing,
     timer_for,
 )
-from profiler.records.grades import (
-    BUSY,
-    GRAPH_GAIN,
-    ONE_SAMPLE,
-    ONE_THREAD,
-    QUIET,
-    disturbed_by,
-)
+from profiler.records.grades import BUSY, GRAPH_GAIN, ONE_SAMPLE, ONE_THREAD, QUIET, disturbed_by
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
@@ -189,7 +176,7 @@ def latency_cold(
     Unavailable if a call fails, the buffer does not fit, or the size of the caches is unknown.
 
     Args:
-        reset: runs before every call and flush, untimed.
+        reset: runs before every call and flush, untimed; other arguments as for `latency`.
         tried: the numbers of threads to try: several (`SEVERAL`), one (`ONE`), or both.
     """
     place = torch.device(device)
@@ -238,7 +225,7 @@ def latency_graph(
 
     The host's work in a call, a trivial reset included, happens once, at the capture. A graph
     replays the buffers of its capture, so `fn` must use the same inputs every time. `cuda_graph.py`
-    says how a failing capture is detected beforehand, and handled afterwards.
+    says how a failing capture is detected, and handled. `capturing` replaces `capture` in tests.
 
     Unavailable on a CPU, if the call cannot be captured, or if a non-trivial reset precedes every
     call (a forward pass before the backward pass), as the capture would contain the reset.
@@ -307,7 +294,7 @@ def latency_readings(
     and the earlier readings are kept.
 
     `still`: the same call with the same inputs every time, for the graph, if the inputs of `fn`
-    take turns.
+    take turns. The other arguments are those of `latency`.
     """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
     hot = latency(fn, reset_is_trivial=reset_is_trivial, launches=launches, **same)

@@ -311,8 +311,8 @@ def is_late(samples: Sequence[float], late: float) -> bool:
 def warm_up(
     setting: Instruments, work: Call, prepare: Call, clock: Clock | None = None
 ) -> list[float]:
-    """Call `work` until three consecutive durations agree, or a cap is reached; return the
-    durations in seconds.
+    """Call `work`, after `prepare` untimed, until three consecutive durations agree, or a cap is
+    reached; return the durations in seconds. `setting`: the limits, timer, watch and pause.
 
     A GPU continues until it has worked for `warmup_gpu_seconds` and its clock, if known, has
     settled. Nothing warms up for longer than `warmup_seconds`, and a CPU for longer than

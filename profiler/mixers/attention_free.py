@@ -48,12 +48,7 @@ class Full(AttentionFree):
     causal: ClassVar[bool] = False
 
     def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        r: int | None = None,
-        options: Sequence[str] = (),
+        self, *, d: int, l: int, r: int | None = None, options: Sequence[str] = ()
     ) -> None:
         """Declare the weights of pairs of l positions, w or, with the option `factorized`, its
         factors U and T of rank r. ValueError if r is then missing; without the option r is not

@@ -210,9 +210,9 @@ class DeltaRule(Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Make the state before the first token: zeros for the sum S and for the last k-1 rows that
-        each short convolution reads, for any number of tokens (`sliding`); `prepared` holds the
-        factor of the decays' logarithms."""
+        """Make the state of `batch` sequences before the first token: zeros for the sum S and for
+        the last k-1 rows that each short convolution reads. It serves any number of tokens
+        (`sliding`), so `length` is only checked; `prepared` is the factor of decays' logarithms."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         arrays: dict[str, tuple[int, ...]] = {"S": (self.groups, self.repeat, self.key, self.value)}
         if not self.core:

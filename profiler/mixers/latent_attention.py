@@ -27,11 +27,7 @@ from profiler.modules.registry import implementation
 EPS = 1e-6
 BASE = 10_000.0
 REWRITES = ("dense", "safe-softmax")
-OF_FORM = {
-    "expanded": ("K_C", "V_C"),
-    "absorbed": ("Q_A", "M"),
-    "re-expanded": ("K_C", "V_C"),
-}
+OF_FORM = {"expanded": ("K_C", "V_C"), "absorbed": ("Q_A", "M"), "re-expanded": ("K_C", "V_C")}
 """Form -> the arrays that not every form computes, all by matrix products."""
 
 Module = TypeVar("Module", bound=type[nn.Module])

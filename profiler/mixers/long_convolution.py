@@ -16,12 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.mixers.extractor import (
-    VECTOR_FFT,
-    VECTOR_TOEPLITZ,
-    LagSumAlgorithm,
-    vector_latest,
-)
+from profiler.mixers.extractor import VECTOR_FFT, VECTOR_TOEPLITZ, LagSumAlgorithm, vector_latest
 from profiler.mixers.synthesizer import relu
 from profiler.modules.base import Mixer, PreparedState, State, require_sizes
 from profiler.modules.registry import implementation

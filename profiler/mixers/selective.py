@@ -1029,11 +1029,7 @@ SCANNED_MANY = SCANNED_3 | dict.fromkeys(("added_T", "added_F"), "contraction")
 
 
 @implementation(
-    "mamba-3",
-    "recurrent",
-    form="recurrent",
-    kernels=TURNING | GATED,
-    step_kernels=TURNING | GATED,
+    "mamba-3", "recurrent", form="recurrent", kernels=TURNING | GATED, step_kernels=TURNING | GATED
 )
 class Mamba3Layer(Mamba3):
     """Mamba-3 by the recurrence."""
@@ -1050,11 +1046,7 @@ class Mamba3Core(Mamba3):
 
 
 @implementation(
-    "mamba-3+mimo",
-    "recurrent",
-    form="recurrent",
-    kernels=GATED | MANY,
-    step_kernels=GATED | MANY,
+    "mamba-3+mimo", "recurrent", form="recurrent", kernels=GATED | MANY, step_kernels=GATED | MANY
 )
 class Mamba3LayerOfMany(Mamba3):
     """Mamba-3 with r inputs and outputs a head, by the recurrence."""

@@ -359,8 +359,8 @@ class Heads(SequenceMixer):
     def _from(self, at: int, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """The attention outputs (b, n, s, V), b sequences and n heads with values of V entries, of
         s queries q, the first at position `at`, to keys k and values v, of which the last is at the
-        position of the last query; with the options' windows, bounds, sinks and biases of
-        scores."""
+        position of the last query (`causal`: to none later than the query); with the options'
+        windows, bounds, sinks and biases of scores."""
         sink = None if self.b_sink is None else self.b_sink.reshape(-1, 1, 1)
         more = {"window": self.window, "cap": self.cap, "sink": sink}
         within: Callable[..., Tensor] = partial(self.way.compute, by=self.K, causal=causal)

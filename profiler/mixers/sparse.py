@@ -131,11 +131,7 @@ class Summaries(State):
 
 
 @implementation(
-    "fixed-attention",
-    "explicit",
-    rewrites=EXPLICIT.rewrites,
-    kernels=KERNELS,
-    step_kernels=KERNELS,
+    "fixed-attention", "explicit", rewrites=EXPLICIT.rewrites, kernels=KERNELS, step_kernels=KERNELS
 )
 class FixedAttention(InBlocks, HeldRows):
     """A token attends to its block up to itself, and to the last s rows of each block before."""

@@ -26,11 +26,7 @@ from costmodel.program.chosen_sizes import default
 from costmodel.symbolic.polynomial import Poly
 from profiler.modules.registry import implementations
 from profiler.networks.layers import Making, Stack, mixes
-from profiler.networks.modules import (
-    TwinError as TwinError,
-    loss_of_probabilities,
-    loss_of_scores,
-)
+from profiler.networks.modules import TwinError as TwinError, loss_of_probabilities, loss_of_scores
 
 
 @dataclass

@@ -24,13 +24,7 @@ from profiler.records.reading import MeasureError
 from profiler.scaling.derived import LIVE, OPERATIONS, Predictions
 from profiler.scaling.exponents import MeasuredValue
 from profiler.scaling.floors import NO_JOULES, ScaledFloor, in_bytes, in_time
-from profiler.scaling.series import (
-    NO_INTERVAL,
-    Series,
-    in_no_series,
-    series_of,
-    without_value,
-)
+from profiler.scaling.series import NO_INTERVAL, Series, in_no_series, series_of, without_value
 
 DRAWN = tuple({each.unit: each for each in reversed(COMPARED)}.values())[::-1]
 """The quantities drawn, one panel each: the first of each unit."""
@@ -181,10 +175,7 @@ def shared_sizes(along: Sequence[Series], series: Series) -> frozenset[str]:
 
 
 def scaled_theory(
-    series: Series,
-    quantity: MeasuredQuantity,
-    values: Sequence[MeasuredValue],
-    on: Board | None,
+    series: Series, quantity: MeasuredQuantity, values: Sequence[MeasuredValue], on: Board | None
 ) -> ScaledFloor | str:
     """The derived quantity beside the measured `values` of a series: bytes and times scaled by one
     constant, such as a rate of the board (`on`); or the reason why there is none."""

@@ -3,7 +3,7 @@ after many calls and in its gradients, and does it leave its caller's tensors al
 
 Ways to call the module (*draws*) are drawn at random from a seed: sizes, mode, layout and values of
 the input, an event before the call. A draw that fails is reduced: every condition that the failure
-does not need is dropped, then the sizes are lowered.
+does not need is dropped, then the sizes are lowered. A *subject* is an implementation under proof.
 """
 
 from __future__ import annotations

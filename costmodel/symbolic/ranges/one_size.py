@@ -19,8 +19,8 @@ Coefficients = Sequence[int]
 
 
 def ratio(poly: Poly, letter: str) -> tuple[Coefficients, Coefficients]:
-    """A polynomial that may have negative powers as (numerator, denominator), two polynomials with
-    whole coefficients; the denominator is positive at every size.
+    """A polynomial in the size `letter`, negative powers included, as (numerator, denominator): the
+    whole coefficients of each from power 0 on; the denominator is positive at every size.
 
     Raises:
         Unsupported: the polynomial has other letters, or functions.

@@ -217,9 +217,9 @@ def _by_class(
 def _together(
     found: Sequence[tuple[Range, L]], first: int, last: int, period: int
 ) -> Iterator[tuple[Range, L]]:
-    """Join the ranges `found` of residue classes modulo `period`, and yield (range, property): one
-    range of consecutive sizes where all classes have the same property; elsewhere a range for each
-    class or, over at most two rounds of the classes, for each size."""
+    """Join the ranges `found` of residue classes modulo `period`, which hold all sizes first..last,
+    and yield (range, property): one range of consecutive sizes where all classes have the same
+    property; elsewhere one for each class or, over at most two rounds of classes, for each size."""
     classes: dict[int, list[tuple[Range, L]]] = {}
     for one in found:
         classes.setdefault(one[0].first % period, []).append(one)
