@@ -189,18 +189,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     the reverse order of the first. A candidate is refused (its rows have no ratio, but a reason) if
     a round was measured twice, or if its times are of one thread and not all compared times are.
     """
-    by_round: dict[str, dict[int, Reading]] = {}
-    shared = set.intersection(*(set(r.sizes) for r in block))
-    failed: dict[str, str] = {}
-    for r in block:
-        if "latency" in r.readings:
-            own = sizes_words({x: n for x, n in r.sizes.items() if x not in shared})
-            name = f"{r.mixer} {r.implementation}{f' ({own})' if own else ''}"
-            taken = by_round.setdefault(name, {})
-            number = r.round
-            if number in taken:
-                failed[name] = f"round {number + 1} was measured twice"
-            taken[number] = r.readings["latency"]
+    by_round, failed = _by_round(block)
     if len(by_round) < 2:
         return []
     common = sorted(set.intersection(*(set(taken) for taken in by_round.values())))
@@ -230,6 +219,26 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
         }
     marks = {name: mark_of_all(taken[k] for k in common) for name, taken in by_round.items()}
     return [replace(row, point=point) for row in latency_rows(values, level, failed, unit, marks)]
+
+
+def _by_round(
+    block: Sequence[Measurement],
+) -> tuple[dict[str, dict[int, Reading]], dict[str, str]]:
+    """(candidate -> round, from 0 -> its latency; candidate -> which round was measured twice) of
+    the records of one point. A candidate has the name `MIXER IMPLEMENTATION`, followed by its
+    values of the sizes that some records lack."""
+    by_round: dict[str, dict[int, Reading]] = {}
+    shared = set.intersection(*(set(r.sizes) for r in block))
+    failed: dict[str, str] = {}
+    for r in block:
+        if "latency" in r.readings:
+            own = sizes_words({x: n for x, n in r.sizes.items() if x not in shared})
+            name = f"{r.mixer} {r.implementation}{f' ({own})' if own else ''}"
+            taken = by_round.setdefault(name, {})
+            if r.round in taken:
+                failed[name] = f"round {r.round + 1} was measured twice"
+            taken[r.round] = r.readings["latency"]
+    return by_round, failed
 
 
 def of_one_thread(timed: Reading) -> bool:

@@ -552,11 +552,8 @@ class Mamba2Chunked(Mamba2):
         for keys, queries, steps, values in by_chunk(
             self.C, *(rows.transpose(1, 2) for rows in (K, Q, step, U))
         ):
-            r = steps.shape[3]
-            later = torch.ones(r, r, dtype=torch.bool, device=x.device).triu(1)
-            F = steps.unsqueeze(-2).expand(-1, -1, -1, r, r).masked_fill(later, 0).sum(-1) * A
-            between = (F.unsqueeze(-1) - F.unsqueeze(-2)).masked_fill(later, -math.inf)
-            own.append(self.weighted(queries @ keys.mT, torch.exp(between), values))
+            reads, F = self.within(keys, queries, steps, values, A)
+            own.append(reads)
             groups.append((keys, queries, F, values))
         read = in_turn(own)
         if x.shape[1] >= self.C:
@@ -567,6 +564,18 @@ class Mamba2Chunked(Mamba2):
             found = map(self.of_states, before_each(S, groups), *later_rows)
             read = with_earlier(read, list(found))
         return self.out(x, read.transpose(1, 2) + self.D.unsqueeze(-1) * X)
+
+    def within(
+        self, keys: Tensor, queries: Tensor, steps: Tensor, values: Tensor, A: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(what rows read of the rows of their chunk up to themselves, (b, n, chunks, r, P); F (b,
+        n, chunks, r)), from keys and queries (b, G, chunks, r, N), steps (b, n, chunks, r) and
+        values U (b, n, chunks, r, P); A (n, 1, 1) times a step is the logarithm of a decay."""
+        r = steps.shape[3]
+        later = torch.ones(r, r, dtype=torch.bool, device=steps.device).triu(1)
+        F = steps.unsqueeze(-2).expand(-1, -1, -1, r, r).masked_fill(later, 0).sum(-1) * A
+        between = (F.unsqueeze(-1) - F.unsqueeze(-2)).masked_fill(later, -math.inf)
+        return self.weighted(queries @ keys.mT, torch.exp(between), values), F
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d), which reads the rows of its chunk so far

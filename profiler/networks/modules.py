@@ -320,8 +320,14 @@ def experts(
         hidden = act(mapped("gate", rows)) * up
     y: Tensor = (weights.unsqueeze(-1) * mapped("down", hidden).squeeze(-2)).sum(-2)
     y = y + p.b_out if offset else y
-    if not shared:
-        return y
+    return y + _shared_expert(p, x, act, shared, clamped, squared) if shared else y
+
+
+def _shared_expert(
+    p: Any, x: Tensor, act: Callable[[Tensor], Tensor], kind: str, clamped: bool, squared: bool
+) -> Tensor:
+    """The rows x (b, s, d) after the expert that every row passes, (b, s, d), times a sigmoid of x
+    if `kind` is "gated". `clamped`, `squared` and the activation `act` are those of `experts`."""
     inner = linear(p, x, "V_up", "bias_up")
     if squared:
         inner = act(inner) * act(inner)
@@ -329,7 +335,7 @@ def experts(
         gate = linear(p, x, "V_gate", "bias_gate")
         inner = bounded_gates(gate, inner) if clamped else act(gate) * inner
     every = linear(p, inner, "V_down", "bias_down")
-    return y + (every * torch.sigmoid(x @ p.v).unsqueeze(-1) if shared == "gated" else every)
+    return every * torch.sigmoid(x @ p.v).unsqueeze(-1) if kind == "gated" else every
 
 
 def routed(

@@ -45,18 +45,8 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     if on is None:
         raise MeasureError(NO_BOARD)
     found, problems = ladders(records)
-    groups: dict[tuple[str, str, str], list[Ladder]] = {}
-    missing = list(problems)
-    for ladder in found:
-        # rung 5: measured seconds and bytes; rung 3: dispatched operations by class
-        cost = ladder.rungs["5"]
-        if cost["latency_s"] and cost["compulsory_bytes"] and sum(ladder.rungs["3"].values()):
-            groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
-        else:
-            reasons = [ladder.reasons.get(name) for name in ("latency_s", "compulsory_bytes")]
-            why = next(filter(None, reasons), "no operation was dispatched")
-            missing.append(f"{ladder.mixer} {ladder.implementation} is not drawn: {why}")
-    panels = []
+    groups, undrawn = _drawable(found)
+    missing, panels = [*problems, *undrawn], []
     for (phase, dtype, device), group in groups.items():
         title = f"{PHASES[phase]}, {dtype}, measured on {device}; limits of {on.title}"
         points = _points(group)
@@ -71,6 +61,25 @@ def roofline(records: Sequence[Measurement], on: Board | None) -> Picture:
     hollow = dict.fromkeys(verdict for verdict in verdicts if verdict != COMPARABLE)
     notes = (f"{HOLLOW}: {'; '.join(hollow)}",) if hollow else ()
     return Picture(tuple(panels), notes, tuple(missing))
+
+
+def _drawable(
+    found: Sequence[Ladder],
+) -> tuple[dict[tuple[str, str, str], list[Ladder]], list[str]]:
+    """((phase, dtype, device) -> the ladders with time, bytes and operations; a sentence on each
+    other ladder)."""
+    groups: dict[tuple[str, str, str], list[Ladder]] = {}
+    undrawn = []
+    for ladder in found:
+        # rung 5: measured seconds and bytes; rung 3: dispatched operations by class
+        cost = ladder.rungs["5"]
+        if cost["latency_s"] and cost["compulsory_bytes"] and sum(ladder.rungs["3"].values()):
+            groups.setdefault((ladder.phase, ladder.dtype, ladder.device), []).append(ladder)
+        else:
+            reasons = [ladder.reasons.get(name) for name in ("latency_s", "compulsory_bytes")]
+            why = next(filter(None, reasons), "no operation was dispatched")
+            undrawn.append(f"{ladder.mixer} {ladder.implementation} is not drawn: {why}")
+    return groups, undrawn
 
 
 def roofline_panel(title: str, points: Mapping[str, Sequence[Point]], limits: Limits) -> Panel:

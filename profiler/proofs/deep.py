@@ -879,14 +879,19 @@ def _rounded_apart(
             if answer == trial.output:
                 blamed = _blamed(subject, trial, low, precision, sample=where[0])
             both = told_apart(float(found[answer][where]), "in fp64", float(values[where]), 4)
-            at = beyond.index(True)
-            measure, most = MEASURES[at], float(allowed[answer][at])
-            explained = f"rounding explains a difference of {most:.2g}"
-            if at:
-                own = float(worst[answer][at])
-                explained = f"the {measure} is {own:.3g}, of which rounding explains {most:.3g}"
+            explained = _explained(beyond.index(True), worst[answer], allowed[answer])
             return f"{answer}[{entry}] is {both}; {explained}{blamed}", True
     return "", clear
+
+
+def _explained(at: int, worst: torch.Tensor, allowed: torch.Tensor) -> str:
+    """Words on how much of an error rounding explains, by the measure `MEASURES[at]` (0: the
+    largest entry, whose size is said elsewhere); `worst` are the measures of the error, `allowed`
+    those that rounding explains."""
+    if at == 0:
+        return f"rounding explains a difference of {float(allowed[0]):.2g}"
+    own, most = float(worst[at]), float(allowed[at])
+    return f"the {MEASURES[at]} is {own:.3g}, of which rounding explains {most:.3g}"
 
 
 def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
