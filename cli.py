@@ -670,7 +670,7 @@ def check(
         )
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
-        mixer, own_form = with_form(target)
+        mixer, own_form = mixer_to_check(target)
         if own_form:
             target, form = target.removesuffix(f":{own_form}"), one_form(mixer, own_form)
         names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
@@ -679,7 +679,7 @@ def check(
         print_verdicts(context, [], said, strict, format_)
     else:
         checked = "without --claim the mixer itself is checked"
-        mixer, own_form = with_form(target)
+        mixer, own_form = mixer_to_check(target)
         if own_form:
             raise UsageError(
                 f"without --claim every form of {mixer.name} is checked: leave out ':{own_form}'"
@@ -688,6 +688,24 @@ def check(
         if seed and not deep:
             raise UsageError("--seed is for --deep: add --deep")
         prove(target, strict, seed if deep else None, format_, context)
+
+
+def mixer_to_check(name: str) -> tuple[Mixer, str | None]:
+    """(The mixer with a name, the form that the name gives or None). UnknownMixer for any other
+    name; for the name of a network, the message lists the mixers of the network."""
+    from costmodel.errors import UnknownMixer
+
+    try:
+        return with_form(name)
+    except UnknownMixer:
+        from costmodel.networks.presets import presets
+
+        if name not in presets():
+            raise
+        mixers = ", ".join(dict.fromkeys(presets()[name].mixers))
+        raise UnknownMixer(
+            f"'{name}' is a network, and check takes a mixer: name the network's mixer, {mixers}"
+        ) from None
 
 
 def print_verdicts(

@@ -171,6 +171,7 @@ REFUSED = {
     "reconcile --from tests": "cannot read tests: Is a directory",
     "reconcile she --format pdf": "--format 'pdf': expected one of",
     "check shee": "unknown mixer 'shee'; did you mean 'she'?",
+    "check gpt-2": "'gpt-2' is a network, and check takes a mixer: name the network's mixer, s",
     "check none.py:mine": "no file 'none.py'",
     "check she --format csv": f"--format 'csv': expected one of {', '.join(formats('data'))}",
     "check": "check needs MIXER: costmodel check --help describes it",

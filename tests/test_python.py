@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import sympy
 
 import costmodel as cm
 from costmodel.commands.tables import CostTable, Html
+from costmodel.errors import WrongKind
 from costmodel.questions.registry import QUESTIONS
 from costmodel.report.document import Column, Document, Page, Paragraph, Part, Table
 from tests.test_texts import TAG
@@ -135,7 +137,15 @@ def test_a_notebook_shows_every_cell_and_no_html_of_others() -> None:
         ({"dtype": "bf8"}, "unknown dtype 'bf8': expected one of fp64, "),
         ({"mixers": [3]}, "expected the name of a mixer, or a mixer, got the number 3"),
         ({"mixers": 3}, "expected the name of a mixer, or a mixer, got the number 3"),
-        ({"phase": None}, "^phase 'None': expected one of training, "),
+        ({"phase": None}, "^phase: expected one of training, .*, got nothing .None.$"),
+        ({"phase": []}, "^phase: expected one of training, .*, got a value of type list$"),
+        ({"phase": [["training"]]}, "^phase: expected one of .* got a value of type list$"),
+        ({"convention": {1: 2}}, "^expected a convention as text, .* got the number 1$"),
+        ({"convention": None}, "^expected a convention as text, .* got nothing .None.$"),
+        ({"sort": ["total"]}, "^table: sort must be a string or None, got a value of type list$"),
+        ({"dtype": []}, "^table: dtype must be a string or None, got a value of type list$"),
+        ({"board": {}}, "^table: board must be a string or None, got a value of type dict$"),
+        ({"form": ["all"]}, "^table: form must be a string or None, got a value of type list$"),
         ({"columns": 3}, "unknown column '3'"),
         ({"columns": "totl"}, "unknown column 'totl'; did you mean 'total'?"),
     ],
@@ -144,6 +154,29 @@ def test_a_mistake_is_one_sentence(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said) as refused:
         cm.table(**{"mixers": "she", **asked})
     assert "--" not in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [["x"], {"x": 1}, []])
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        *((partial(cm.crossover, "we", "she"), name) for name in ("over", "phase", "form")),
+        *((partial(cm.budget, "we", state="1GB"), name) for name in ("largest", "phase", "dtype")),
+        *((partial(cm.match, "we", to="me", by="mul", vary="d"), x) for x in ("vary", "phase")),
+    ],
+)
+def test_a_list_or_a_dict_in_place_of_text_is_one_sentence(
+    ask: Callable[..., object], name: str, wrong: object
+) -> None:
+    with pytest.raises(WrongKind, match=rf"^\w+: {name} must be a string.*, got a value of type"):
+        ask(**{name: wrong})
+
+
+def test_the_name_of_a_phase_is_text() -> None:
+    with pytest.raises(
+        ValueError, match=r"^expected the name of a phase, .* a value of type list$"
+    ):
+        cm.count(cm.mixer("we"), ["training"])  # type: ignore[arg-type]
 
 
 def test_help_begins_with_what_a_user_calls() -> None:

@@ -13,6 +13,7 @@ from costmodel.backwards.amounts import amount
 from costmodel.backwards.candidates import candidate, opened
 from costmodel.backwards.figures import phase_of, quantity_of, usual_size
 from costmodel.errors import SizeError
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import one_form
 from costmodel.program.chosen_sizes import (
@@ -257,6 +258,7 @@ def _end(case: Case, line: Along, after: Mapping[str, int]) -> str:
     return f"every {line.letter} up to 2**40 fits, the largest that a size may be"
 
 
+@checked
 def budget(
     mixer: Mixer | str,
     *,

@@ -25,6 +25,7 @@ from costmodel.errors import (
     Unsupported,
     described,
 )
+from costmodel.language.arguments import checked as checked_arguments
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import (
     Given,
@@ -433,6 +434,7 @@ def _blocks(found: Sequence[Stretch], apart: int) -> Iterator[Stretch]:
         yield waiting
 
 
+@checked_arguments
 def crossover(
     *mixers: str | Mixer,
     by: str = "total",

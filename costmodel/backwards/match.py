@@ -12,6 +12,7 @@ from costmodel.backwards.candidates import candidate, opened
 from costmodel.backwards.crossover import figure_named
 from costmodel.backwards.figures import phase_of, quantity_named
 from costmodel.errors import Unanswered
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import one_form
 from costmodel.program.chosen_sizes import (
@@ -160,6 +161,7 @@ class _Curve:
                 yield self.cost.at(self.line.sizes(first + place * step))
 
 
+@checked
 def match(
     mixer: Mixer | str,
     *,

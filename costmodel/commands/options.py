@@ -26,7 +26,7 @@ from costmodel.commands.streams import (
     wrapped,
     written_whole,
 )
-from costmodel.errors import BoardError, did_you_mean
+from costmodel.errors import BoardError, described, did_you_mean
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.report.formats import FORMATS, formats, formats_with, pieces, write_frame
 from costmodel.symbolic.sizes import LETTERS, Letter, whole_number
@@ -387,12 +387,15 @@ def typeset(format_: str, **options: str) -> None:
         checked(options.get("label", ""), options.get("caption", ""))
 
 
-def phases(text: str) -> tuple[str, ...]:
+def phases(text: object) -> tuple[str, ...]:
     """The phases for the text of `--phase`: one name or alias, "both" or "all"; else UsageError."""
     from costmodel.program.phases import PHASES as NAMES
     from costmodel.questions.question import EVERY, FORWARD
 
     several = {"both": FORWARD, "all": EVERY}
+    if not isinstance(text, str):
+        known = ", ".join((*NAMES, *several))
+        raise UsageError(f"--phase: expected one of {known}, got {described(text)}")
     return several.get(text) or (NAMES[chosen(text, "--phase", (*NAMES, *several))],)
 
 

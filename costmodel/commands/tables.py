@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from html import escape
+from inspect import signature
 from typing import TYPE_CHECKING, Any, overload
 
 from costmodel.commands.options import UsageError, on_board, phases, trained
 from costmodel.commands.streams import harmless
 from costmodel.errors import ConventionError, SizeError, TableError
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Mixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import Given, sizes_in_python
@@ -194,6 +196,7 @@ class Html(Writer):
         )
 
 
+@checked
 def table(
     mixers: str | Mixer | Sequence[str | Mixer] = (),
     *,
@@ -247,7 +250,8 @@ def table(
     [72335360, 278888448, 524288, 2097152]
     """
     try:
-        wanted = [name for one in _several(phase) for name in phases(one)]
+        several: tuple[Any, ...] = _several(phase) or (phase,)
+        wanted = [name for one in several for name in phases(one)]
         unreadable: dict[Mixer, Exception] = {}
         typed = mixer_table.with_forms(_several(mixers), unreadable)
         chosen, named = mixer_table.selection(typed, group, all)
@@ -291,7 +295,7 @@ def _several(given: Any) -> tuple[Any, ...]:
 def _given(sizes: Mapping[str, Any]) -> Given:
     """The values of the keyword arguments of `table` that are letters of sizes; TableError for any
     other name, with the options of `table`."""
-    options = [*(table.__kwdefaults__ or ())]
+    options = [name for name, p in signature(table).parameters.items() if p.kind is p.KEYWORD_ONLY]
     for name in sizes:
         if not is_letter(name):
             near = get_close_matches(name, options, 1)

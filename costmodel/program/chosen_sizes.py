@@ -7,7 +7,7 @@ values:  128    32k (of 1024)    1,8,32    1:9:2 (a step)    128:16384:x2 (a fac
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
@@ -320,11 +320,19 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
 
 
 def fit(
-    mixer: Mixer, sizes: Mapping[str, int], form: str | None = None, *, advised: bool = True
+    mixer: Mixer,
+    sizes: Mapping[str, int],
+    form: str | None = None,
+    *,
+    advised: bool = True,
+    called: Mapping[str, str] | None = None,
 ) -> None:
     """Check that sizes fit a mixer, or one of its forms: every extent is whole, every quantity of
     `Mixer.powers_of_two` is a power of two, and no size exceeds its bound (`Mixer.bounded_sizes`).
     An extent, quantity or bound with a letter that `sizes` lacks is not checked.
+
+    Args:
+        called: letter -> its name in messages, n -> num_heads; None: the letters themselves.
 
     Raises:
         SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8;
@@ -337,22 +345,46 @@ def fit(
         rank = {size: k for k, size in enumerate(divisors(mixer, form))}
         first = min(broken, key=lambda extent: max(rank.get(x, -1) for x in extent.letters))
         where = _place(mixer, first) if mixer.home else ""
-        near = ", or ".join(_nearest(mixer, first, values[first], sizes, form)) if advised else ""
-        raise SizeError(_not_whole(mixer, first, values[first], sizes, near) + where)
+        near = dict(_nearest(mixer, first, values[first], sizes, form)) if advised else {}
+        raise SizeError(_not_whole(mixer, first, values[first], sizes, near, called) + where)
     for size in mixer.powers_of_two:
         if size.letters <= sizes.keys() and (value := size.at(sizes)).bit_count() != 1:
-            where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(size.letters))
+            name, said = _named(mixer, called)
             raise SizeError(
-                f"{mixer.name} needs {size} to be a power of two, got {value} ({where})"
+                f"{name} needs {said(size)} to be a power of two, got {value} "
+                f"({_values(size.letters, sizes, said)})"
             )
     for size, bound in mixer.bounded_sizes:
         letters = size.letters | bound.letters
         if letters <= sizes.keys() and size.at(sizes) > bound.at(sizes):
-            where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(letters))
+            name, said = _named(mixer, called)
             raise SizeError(
-                f"{mixer.name} needs {size} to be at most {bound}, got {size.at(sizes)} and "
-                f"{bound.at(sizes)} ({where})"
+                f"{name} needs {said(size)} to be at most {said(bound)}, got {size.at(sizes)} and "
+                f"{bound.at(sizes)} ({_values(letters, sizes, said)})"
             )
+
+
+def _named(
+    mixer: Mixer, called: Mapping[str, str] | None
+) -> tuple[str, Callable[[str | Poly], str]]:
+    """(The name of a mixer for a message about sizes, a function that gives the text of a letter or
+    of a polynomial in letters). `called`: letter -> its name in messages; the mixer's name is then
+    without the braces that give values to letters. None: letters are written as they are."""
+    if called is None:
+        return mixer.name, str
+    names = {letter: Poly.atom(name) for letter, name in called.items()}
+
+    def said(value: str | Poly) -> str:
+        return str((Poly.atom(value) if isinstance(value, str) else value).substitute(names))
+
+    return mixer.name.partition("{")[0], said
+
+
+def _values(
+    letters: Collection[str], sizes: Mapping[str, int], said: Callable[[str | Poly], str]
+) -> str:
+    """The sizes of letters for a message, "d = 100, n = 8"; `said` gives the text of a letter."""
+    return ", ".join(f"{said(x)} = {sizes[x]}" for x in sorted(letters))
 
 
 def fitting(
@@ -573,23 +605,30 @@ def _place(mixer: Mixer, extent: Poly) -> str:
 
 
 def _not_whole(
-    mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int], near: str
+    mixer: Mixer,
+    extent: Poly,
+    value: Number,
+    sizes: Mapping[str, int],
+    near: Mapping[str, str],
+    called: Mapping[str, str] | None,
 ) -> str:
     """The error message for an extent that is a fraction at these sizes, with the sizes to change
-    and `near`, such as "d = 96 or 104": "self-attention needs d/n to be whole, got 25/2 (d = 100, n
-    = 8); choose d divisible by n, such as d = 96 or 104"."""
-    where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(extent.letters))
-    below = sorted({a for m in extent.terms for a, p in m if p < 0})
-    above = sorted({a for m in extent.terms for a, p in m if p > 0})
-    advice = f"choose another value of {' or '.join(sorted(extent.letters))}"
+    and `near`, such as {"d": "96 or 104"}: "self-attention needs d/n to be whole, got 25/2 (d =
+    100, n = 8); choose d divisible by n, such as d = 96 or 104". `called`: letter -> its name."""
+    mixers_name, said = _named(mixer, called)
+    where = _values(extent.letters, sizes, said)
+    below = [said(x) for x in sorted({a for m in extent.terms for a, p in m if p < 0})]
+    above = [said(x) for x in sorted({a for m in extent.terms for a, p in m if p > 0})]
+    advice = f"choose another value of {' or '.join(map(said, sorted(extent.letters)))}"
     if len(extent.terms) == 1:
         divisor = Fraction(*extent.terms.values()).denominator
         below = [*[str(divisor)] * (divisor > 1), *below]
     if above and below:
         both = "*" if len(extent.terms) == 1 else " and "
         advice = f"choose {both.join(above)} divisible by {both.join(below)}"
-    advice += f", such as {near}" if near else ""
-    return f"{mixer.name} needs {extent} to be whole, got {value} ({where}); {advice}"
+    examples = ", or ".join(f"{said(x)} = {values}" for x, values in near.items())
+    advice += f", such as {examples}" if near else ""
+    return f"{mixers_name} needs {said(extent)} to be whole, got {value} ({where}); {advice}"
 
 
 NEAR = 100
@@ -598,10 +637,10 @@ NEAR = 100
 
 def _nearest(
     mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int], form: str | None
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     """Yield, for each size of an extent of one term that is a fraction at these sizes, the nearest
-    values below and above at which the sizes fit, the others unchanged: "d = 126 or 129" and
-    "n = 2 or 4" for d/n with d = 128 and n = 3. Nothing for a size without a value nearby."""
+    values below and above at which the sizes fit, the others unchanged: (d, "126 or 129") and
+    (n, "2 or 4") for d/n with d = 128 and n = 3. Nothing for a size without a value nearby."""
     (monomial, _), *others = extent.terms.items()
 
     def fits(letter: str, size: int) -> bool:
@@ -621,4 +660,4 @@ def _nearest(
         tried = ((x for x in side if power == 1 or not value * size % x) for side in sides)
         near = [next((x for x in side if fits(letter, x)), 0) for side in tried]
         if any(near):
-            yield f"{letter} = {' or '.join(str(x) for x in near if x)}"
+            yield letter, " or ".join(str(x) for x in near if x)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from costmodel.errors import ConventionError
+from costmodel.errors import ConventionError, described
 
 ACCOUNTINGS: Mapping[str, str] = {
     "strict": "a sum of R terms takes R-1 additions",
@@ -292,6 +292,12 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     if isinstance(names, Convention):
         return names
     given = names.split(",") if isinstance(names, str) else names
+    given = tuple(given) if isinstance(given, Iterable) else (given,)
+    if wrong := [name for name in given if not isinstance(name, str)]:
+        raise ConventionError(
+            "expected a convention as text, such as 'mac,dense', or a list of such names, got "
+            f"{described(wrong[0])}"
+        )
     parts = tuple(dict.fromkeys(p.strip() for p in given if p.strip()))
     if isinstance(names, str) and not parts:
         raise ConventionError(f"an empty convention: the default is {next(iter(ACCOUNTINGS))}")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from costmodel.errors import Unanswered, Unsupported, did_you_mean
+from costmodel.errors import Unanswered, Unsupported, described, did_you_mean
 from costmodel.language.equations import JOINED, STEP, Equation, System
 from costmodel.language.nodes import Flat, Gather, walk
 from costmodel.program.chunks import token_by_token
@@ -45,6 +45,8 @@ TRAINING_STEP = ("backward", "training-step")
 
 def phase_name(phase: str) -> str:
     """The phase for a name or alias; ValueError, with the nearest name, for any other text."""
+    if not isinstance(phase, str):
+        raise ValueError(f"expected the name of a phase, such as training, got {described(phase)}")
     if phase not in PHASES:
         hint = did_you_mean(phase, PHASES)
         raise ValueError(f"unknown phase '{phase}': {hint}expected one of {', '.join(PHASES)}")

@@ -137,7 +137,7 @@ def selection(
         UnknownMixer: an unknown group; TableError: more than one of mixers, group and everything.
     """
     given = tuple(dict.fromkeys(given))
-    if sum((bool(given), group is not None, everything)) > 1:
+    if sum((bool(given), group is not None, bool(everything))) > 1:
         raise TableError("give mixers by name, or --group, or --all: one of the three")
     if given:
         return given, True

@@ -7,11 +7,9 @@ around them. A field that no reader takes is refused: fields that change no coun
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.networks import parts
@@ -41,14 +39,9 @@ def mixer(name: str, options: Sequence[str], **sizes: int | None) -> Use:
         SizeError: sizes that do not fit the mixer; the message names fields in place of letters.
     """
     own = ",".join(f"{letter}={value}" for letter, value in sizes.items() if value is not None)
-    try:
-        found = load_mixer("+".join((name, *options)) + f"{{{own}}}")
-        fit(found, found.given)
-    except SizeError as error:
-        fields = {x: size.field for x, size in sizes.items() if isinstance(size, FieldSize)}
-        said = re.sub(r"\{.*?\}", "", str(error))
-        words = re.sub(r"\b[A-Za-z]\b", lambda found: fields.get(found[0], found[0]), said)
-        raise SizeError(words) from None
+    found = load_mixer("+".join((name, *options)) + f"{{{own}}}")
+    fields = {x: size.field for x, size in sizes.items() if isinstance(size, FieldSize)}
+    fit(found, found.given, called=fields)
     return part(found.origin, found, **found.given)
 
 
