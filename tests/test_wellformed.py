@@ -516,6 +516,8 @@ def test_the_shortest_wrong_sequence_is_found_in_few_tries() -> None:
     ("value", "why"),
     [
         (lambda x: cm.function("log", -x * x), "does not run: log has no value at -"),
+        (lambda x: x / (x - x), "does not run: y: float division by zero at sizes l=1, d=1"),
+        (lambda x: cm.function("rsqrt", x - x), "does not run: y: float division by zero at sizes"),
         (lambda x: cm.exp(x + 10000), "has an output that is not finite at l = 1, d = 1"),
         (lambda x: cm.exp(x + 10000) - cm.exp(x + 10000), "has an output that is not finite"),
     ],

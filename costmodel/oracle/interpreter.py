@@ -236,7 +236,7 @@ class Interpreter:
 
     def execute(self, number: int, point: Point) -> None:
         """Run one instance, after the instances that it needs; OracleError, with the place of the
-        equation, if it cannot read or write an entry."""
+        equation, if it cannot read or write an entry, or divides by 0."""
         work, instance = self.work[number], Instance(number, point)
         entries = self._entries(work, point)
         if self.waiting:
@@ -248,6 +248,9 @@ class Interpreter:
                 self._write(entry, at, scalar, instance)
         except OracleError as error:
             raise told_at(error, self.equations[number]) from None
+        except ArithmeticError as error:
+            said = OracleError(f"{self.names[number]}: {error} {self.places.described(point)}")
+            raise told_at(said, self.equations[number]) from None
         self.instances.append(instance)
 
     def _write(self, entry: Entry, point: Point, result: Scalar, instance: Instance) -> None:

@@ -157,7 +157,9 @@ def arithmetic(
 ) -> Callable[[Step, Step], Step]:
     """The compiler of a binary operation of class `name`: (left, right) -> the operation as a
     function of a point. If an operand is an empty sum e, no operation is executed: where `adds`
-    (for + and -), e + x is x and e - x is -x; otherwise e * x and e / x are empty sums too."""
+    (for + and -), e + x is x and e - x is -x; otherwise e * x and e / x are empty sums too. A
+    division by 0, as by an empty sum, raises ZeroDivisionError, of which `Interpreter.execute`
+    makes an OracleError."""
 
     def made(left: Step, right: Step) -> Step:
         """The operation on two compiled operands, compiled."""
@@ -166,13 +168,13 @@ def arithmetic(
             """The result at a point; without helpers, as most of an execution is spent here."""
             one, two = left(point, instance), right(point, instance)
             value, depth, steps, token, given, empty = one
-            other, deeper, further, later, also, nothing = two
-            value, given = operation(value, other), given or also
-            token = token if token > later else later
-            if not (empty or nothing):
+            value_2, depth_2, steps_2, token_2, given_2, empty_2 = two
+            value, given = operation(value, value_2), given or given_2
+            token = token if token > token_2 else token_2
+            if not (empty or empty_2):
                 instance.operations[name] += 1
-                depth = 1 + (depth if depth > deeper else deeper)
-                steps = 1 + (steps if steps > further else further)
+                depth = 1 + (depth if depth > depth_2 else depth_2)
+                steps = 1 + (steps if steps > steps_2 else steps_2)
                 return new(Scalar, (value, depth, steps, token, given, False))
             if not adds:
                 return Scalar(0.0, 0, 0, token, given, empty=True)
