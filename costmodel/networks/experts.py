@@ -159,7 +159,7 @@ def routed(
             w[i, r] = softmax(chosen[i, r], over=r)
         elif routing == "chosen-sigmoid":
             w[i, r] = function("sigmoid", chosen[i, r])
-        else:
+        else:  # "chosen-sigmoid-normalised"
             soft, s = f.array("soft", l, c), f.index("s", 1, min_(c, E))
             soft[i, r] = function("sigmoid", chosen[i, r])
             total = f.array("total", l)

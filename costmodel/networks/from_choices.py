@@ -70,7 +70,7 @@ def _stack(
     the end if norms stand before sublayers. `tokens`: the length of its sequence; `when`: the
     passes in which it runs. `cross`: its layers also read the encoder's output; `shared`:
     parameters of the embedding that are counted at another part."""
-    norm = Use("norm at the end", parts.layer_norm(c.norm_bias, c.norm_eps))
+    norm = Use("norm at the end", parts.layer_norm(bias=c.norm_bias, eps=c.norm_eps))
     end = (norm,) if c.norm == "pre" else ()
     blocks = tuple(_Layers(c, cross).blocks(mixers))
     return Stack(tuple(_input(c, shared)), blocks, end, section, tokens, when)
@@ -86,13 +86,15 @@ def _input(c: Choices, shared: frozenset[str]) -> Iterator[Use]:
     if c.positions != "none":
         learned = c.positions == "learned"
         rows = (c.position_rows or None) if learned else None  # of the table; None: one a token
-        added = parts.positions(c.positions, product and learned, learned and c.scale == "all")
+        added = parts.positions(
+            c.positions, product=product and learned, scaled=learned and c.scale == "all"
+        )
         sizes = {"u": Poly.atom("l") if rows is None else Poly.of(rows)}
         yield Use(f"{c.positions} positions", added, sizes=sizes, table=True, rows=rows)
     if c.segments:
         yield Use("segments", parts.segments(c.segments), table=True)
     if c.embedding_norm:
-        yield Use("norm of the embedding", parts.layer_norm(c.norm_bias, c.norm_eps))
+        yield Use("norm of the embedding", parts.layer_norm(bias=c.norm_bias, eps=c.norm_eps))
     if c.dropout:
         yield _dropout()
 
@@ -181,7 +183,7 @@ def _after_layers(c: Choices) -> Iterator[Use]:
     d, f, z = (Poly.atom(letter) for letter in "dfz")
     if c.transform != "none":
         yield Use("transform", parts.dense(c.transform, c.biases), sizes={"f": d}, last=True)
-        norm = parts.layer_norm(c.norm_bias, c.norm_eps)
+        norm = parts.layer_norm(bias=c.norm_bias, eps=c.norm_eps)
         yield Use("norm of the transform", norm, last=True)
     if c.pooler:
         yield Use("pooler", parts.dense("tanh", c.biases), sizes={**one, "f": d}, when=PASSES)
@@ -198,7 +200,7 @@ def _after_layers(c: Choices) -> Iterator[Use]:
         yield Use("head", head, sizes={**classes, "d": width}, when=PASSES)
     elif c.head == "vocabulary":
         shared = frozenset({"E"}) if c.tied else frozenset()
-        yield Use("head", parts.head(c.tied, c.head_bias), shared=shared, last=True)
+        yield Use("head", parts.head(tied=c.tied, bias=c.head_bias), shared=shared, last=True)
     if c.head == "none":
         return
     when = PASSES if classes else ALWAYS

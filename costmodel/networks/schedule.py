@@ -201,8 +201,8 @@ def given_arrays(network: Assembly) -> dict[Use, frozenset[str]]:
     """A dict: part -> the names of its arrays that get no gradients: inputs of the network, frozen
     parameters, and arrays that no trained parameter changes.
 
-    A part that stands for equal parts of several layers has a gradient if it has one in any of the
-    layers: before the first trained part too, where the first layer alone would need none.
+    A part that stands for equal parts of several layers gets a gradient if one of them needs it:
+    with FFNs alone trained, attention needs none in layer 1 and one in layer 2, so it gets one.
     """
 
     def adapters(use: Use) -> frozenset[str]:
@@ -467,8 +467,9 @@ def _joined_wires(wire: Wire) -> tuple[Wire, ...]:
 def _backward(runs: Sequence[PartRun], recompute: str, rules: _PathRules[W]) -> list[W]:
     """The paths through the backward passes of these runs, in order of time: from the last run to a
     run no input of which needs a gradient. A run whose readers pass no gradient on is on no path.
-    Several gradients of an output add a step `SUM`, their last addition (the others are done by
-    then), a recomputed run a step `AGAIN`, its forward pass, before it. `rules`: see `_forward`."""
+    Before a backward pass come a step `SUM` if its output has several gradients (their last
+    addition; the others are done by then), and a step `AGAIN` if the run's forward pass is computed
+    again. `rules`: see `_forward`."""
     given = given_arrays(runs[0].network)  # part -> its arrays without gradients
     through: dict[Wire, list[int]] = {}  # array -> the numbers of the runs that give its gradients
     read = set[Wire]()

@@ -235,8 +235,8 @@ class Depths:
             if several[array] > 1:  # each level holds only at the entries that its equation writes
                 there = rows_written(block, part, row, kept) - whole(array)
                 depths = {(x.depth, x.where) for x in levels}
-                for other, entries, those in written:
-                    if other is array and those != depths and not infeasible(entries | there):
+                for other, entries, earlier in written:
+                    if other is array and earlier != depths and not infeasible(entries | there):
                         raise unequal_rows(array)
                 written.append((array, there, depths))
                 levels = tuple(x.under(x.where | there) for x in levels)

@@ -11,6 +11,7 @@ from costmodel.networks.configuration import Configuration
 
 SCORED: Mapping[str, Any] = {"head": "vocabulary", "head_bias": True}
 BARE: Mapping[str, Any] = {"head": "none", "pooler": True, "loss": False}
+"""The choices of a class with scores of the vocabulary, and of one with a pooler and no head."""
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,10 @@ class Heads:
 
 
 def read(name: str, bare: str, c: Configuration) -> Description:
-    """Describe the network of a configuration of Gemma 4, whose classes are `name`ForCausalLM and
-    `name``bare`. A layer is attention, an FFN (experts beside it if `enable_moe_block`), and maybe
-    an embedding of its own. The last `num_kv_shared_layers` layers read keys of earlier ones."""
+    """Describe the network of a configuration of Gemma 4, whose classes are Gemma4ForCausalLM and
+    Gemma4TextModel for `name` "Gemma4" and `bare` "TextModel". A layer is attention, an FFN
+    (experts beside it if `enable_moe_block`), and maybe an embedding of its own. The last
+    `num_kv_shared_layers` layers read keys of earlier ones."""
     c.with_class().require({"use_bidirectional_attention": ("vision", None, "all")})
     c.fields_read.update(("num_experts", "top_k_experts", "moe_intermediate_size"))
     number, shared = c.size("num_hidden_layers"), c.number("num_kv_shared_layers")

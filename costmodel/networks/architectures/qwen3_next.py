@@ -126,10 +126,10 @@ def _dense(c: Configuration) -> Use:
 def _decoder(
     c: Configuration, name: str, ffn: Sequence[Use], sizes: Mapping[str, int], bare: str
 ) -> Description:
-    """Describe the network of the classes `name`... (without a head: `name``bare`). The mixer is
-    attention in every `full_attention_interval`-th layer, or as `layer_types` lists, else gated
-    DeltaNet. `ffn`: for each layer the part after its mixer; `sizes`: letter -> value, such as f.
-    """
+    """Describe the network of the classes whose names begin with `name` (without a head, they end
+    with `bare`). The mixer is attention in every `full_attention_interval`-th layer, or as
+    `layer_types` lists, else gated DeltaNet. `ffn`: for each layer the part after its mixer;
+    `sizes`: letter -> value, such as f."""
     c.require({"use_sliding_window": (False,), "attn_output_gate": (True,)})
     # the layers that predict further tokens (mtp) are not loaded, and states are float32
     c.fields_read.update(

@@ -56,10 +56,9 @@ class T5:
         )  # fmt: skip
         ends = ("ForConditionalGeneration", "Model", "EncoderModel")
         named = c.architecture(*(self.name + end for end in ends)).removeprefix(self.name)
-        given, own = c.get("tie_word_embeddings") is not False, c.get("scale_decoder_outputs")
-        # whether rows are divided by sqrt(d) before the head: `own` is where the class saves what
-        given = given if own is None else own  # the field tie_word_embeddings said
-        scaled = given if self.scaled is None else self.scaled
+        tied, saved = c.get("tie_word_embeddings") is not False, c.get("scale_decoder_outputs")
+        tied = tied if saved is None else saved  # the class saves there whether the file ties them
+        scaled = tied if self.scaled is None else self.scaled  # rows are divided before the head
         deep = c.size("num_layers")
         layers = c.size_or_none("num_decoder_layers") or deep
         if named == "EncoderModel":
