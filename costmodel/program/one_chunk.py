@@ -62,8 +62,8 @@ class _From:
     def in_range(self, over: Iterable[Index], parts: Iterable[object]) -> bool:
         """Whether the parts (nodes, positions), within the ranges of the indices `over`, are proven
         the same for all sizes from `least` on; parts over an empty range always are. A bound that
-        names the size gives False, but for an upper bound that another, a number, never exceeds: C
-        in 1..min(C, 5), for C from 5 on."""
+        names the size gives False, but for an upper bound that another, a number, never exceeds:
+        for C from 5 on, an index i in 1..min(C, 5) always has the values 1..5."""
         at = self
         for index in over:
             lows, highs = ([at.value(b) for b in bounds] for bounds in (index.lower, index.upper))

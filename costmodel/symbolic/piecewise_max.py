@@ -488,9 +488,9 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
 
 
 def _with_row_variable(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str]]:
-    """(level, variables) with a fresh variable for the only sum of indices in its depth, such as
-    the row (q - 1)*C + e, whose value is a further condition. Both unchanged if the depth has no
-    such sum or contains its indices in another way too."""
+    """(level, variables) with a fresh variable for the only sum of indices in its depth, whose
+    value is a further condition: ceil_log2((q - 1)*C + e) becomes ceil_log2(row - C) where row =
+    q*C + e. Both unchanged if the depth has no such sum or its indices also in another way."""
     sums = {moving for part in _affine_parts(level.depth) if (moving := _moving_terms(part)).terms}
     names = variables_of(sums)
     if len(sums) != 1 or len(names) < 2 or not names <= {*variables}:
