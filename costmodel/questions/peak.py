@@ -8,7 +8,7 @@ gradients and the state of an optimiser are counted separately.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from operator import ge
@@ -154,11 +154,7 @@ def held_arrays(
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.shared_gradients}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
-    read: dict[Array, set[int]] = {}
-    for k, step in enumerate(steps):
-        for equation in step:
-            for ref in references(equation):
-                read.setdefault(ref.array, set()).add(k)
+    read = _steps_that_read(steps)
     end, named = len(steps) - 1, {array.name for array in read}
     given = (*system.mixer.inputs, *system.mixer.contexts)
     unread = (array for array in given if array.name not in named)  # held without a reader too
@@ -202,6 +198,16 @@ def entries_held(system: System, array: Array) -> Exact:
         return union_size(axes_of(array), [whole(array)], ONE)
     found = [where for e in system.defining[array] if (where := defined(e)) is not None]
     return union_size(axes_of(array), found, ONE)
+
+
+def _steps_that_read(steps: Sequence[tuple[Equation, ...]]) -> Mapping[Array, Set[int]]:
+    """Array -> the numbers, from 0, of the steps in which an equation reads the array."""
+    read: dict[Array, set[int]] = {}
+    for k, step in enumerate(steps):
+        for equation in step:
+            for ref in references(equation):
+                read.setdefault(ref.array, set()).add(k)
+    return read
 
 
 def _row(system: System, array: Array) -> Exact:

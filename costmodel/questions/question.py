@@ -711,9 +711,9 @@ class Figure:
         return text[:1].upper() + text[1:]
 
     def sentence(self, case: Case) -> Sentence:
-        """A sentence with the figure's formula, and its number at the case's sizes where the
-        formula has letters; with the reason in place of the formula, or of both, where there is
-        none."""
+        """A sentence with the formula of a figure of kind "number", and its number at the case's
+        sizes where the formula has letters; with the reason in place of the formula, or of both,
+        where there is none."""
         lead, unit = f"{self.title}, {self.meaning}: ", self.unit
         if unit == "bytes" and case.dtypes is None:
             unit = "elements"

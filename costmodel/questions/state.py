@@ -235,10 +235,7 @@ def _over_a_period(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]
         if case.symbolic or case.blocked or isinstance(case.figure(STATE.figures[0]), Missing):
             continue
         state, sizes = case.about.of(state_of).exact, case.sizes
-        atoms = {atom for _, poly in state.pieces for term in poly.terms for atom, _ in term}
-        floors = [a for a in atoms if isinstance(a, Fn) and a.function == "floor_div"]
-        periods = [a.args[1].at(sizes) for a in floors if "t" in a.args[0].letters]
-        if periods and (period := lcm(*map(int, periods))) <= LONGEST:
+        if 0 < (period := _period(state, sizes)) <= LONGEST:
             t = sizes["t"]
             held = [state.at({**sizes, "t": u}) for u in range(t, t + period + 1)]
             most, name = max(held), case.mixer.name
@@ -246,6 +243,15 @@ def _over_a_period(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]
                 largest[name] = most, t + held.index(most)
     for name, (most, t) in largest.items():
         yield f"state: {name} holds up to {most:,} elements of each sequence, at t = {t:,}"
+
+
+def _period(number: Exact, sizes: Mapping[str, int]) -> int:
+    """The period in t of a number's rounded quotients, the least common multiple of their divisors:
+    C of floor((t - 1)/C); 0 without such quotients."""
+    atoms = {atom for _, poly in number.pieces for term in poly.terms for atom, _ in term}
+    floors = [a for a in atoms if isinstance(a, Fn) and a.function == "floor_div"]
+    periods = [a.args[1].at(sizes) for a in floors if "t" in a.args[0].letters]
+    return lcm(*map(int, periods)) if periods else 0
 
 
 def _of_gathers(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
