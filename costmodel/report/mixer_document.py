@@ -308,13 +308,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     columns (`Note.of`) is printed only if the table has one of them."""
     shown = block.columns
     yield from _of_figures(block, "steps")
-    ratios = [name for name in shown if name in COLUMNS and COLUMNS[name].kind == "ratio"]
-    fractions = [] if request.symbolic else ratios
-    for name in fractions:
-        if any(isinstance(row.value(name), Fraction) for row in block.rows):
-            exact = "CSV and JSON have them exact"
-            words = COLUMNS[name].title.lower() if COLUMNS[name].heading else name
-            yield _note(f"{words}: rounded to {DIGITS} significant digits ({exact})", name)
+    yield from () if request.symbolic else _rounded(block)
     yield from _of_figures(block, "ratio")
     yield from _searched(block)
     yield from _of_figures(block, "number", "names", "order")
@@ -346,6 +340,15 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         yield _note("dense: one new token has no masked pairs, so nothing changes")
 
 
+def _rounded(block: Block) -> Iterator[Note]:
+    """Yield a note for each column of ratios with fractions, that these are printed rounded."""
+    for name in (x for x in block.columns if x in COLUMNS and COLUMNS[x].kind == "ratio"):
+        if any(isinstance(row.value(name), Fraction) for row in block.rows):
+            words = COLUMNS[name].title.lower() if COLUMNS[name].heading else name
+            exact = "CSV and JSON have them exact"
+            yield _note(f"{words}: rounded to {DIGITS} significant digits ({exact})", name)
+
+
 def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
     """Yield the notes of the figures of some kinds that the columns show."""
     figures = (COLUMNS[name] for name in block.columns if name in {**FIGURES, **BEST})
@@ -374,16 +377,21 @@ def _less_in_other_forms(figure: Figure, rows: Sequence[Row], given: Given) -> I
             other = replace(row, about=about, sizes=sizes)
             less = None if misfit(row.mixer, sizes) else other.figure(figure)
             if isinstance(less, int) and less < held:
-                words: Line = (less, f" {figure.unit}")
-                formula = replace(other, sizes={"b": 1}, symbolic=True).figure(figure)
-                if isinstance(formula, Exact) and len(formula.pieces) == 1:
-                    words = (Formula(formula), f" {figure.unit} of each sequence")
-                lesser.setdefault(row.mixer, {}).setdefault(words, {})[form] = None
+                lesser.setdefault(row.mixer, {}).setdefault(_amount(other, figure), {})[form] = None
     for mixer, amounts in lesser.items():
         for words, forms in amounts.items():
             listed = " or ".join(forms)
             lead = f"{figure.name}: "
             yield Note((lead, named(mixer), f" in form {listed} holds less, ", *words))
+
+
+def _amount(row: Row, figure: Figure) -> Line:
+    """The figure of a row with its unit: the formula for one sequence if it has no cases, else the
+    number."""
+    formula = replace(row, sizes={"b": 1}, symbolic=True).figure(figure)
+    if isinstance(formula, Exact) and len(formula.pieces) == 1:
+        return Formula(formula), f" {figure.unit} of each sequence"
+    return cell(row.figure(figure)), f" {figure.unit}"
 
 
 def _searched(block: Block) -> Iterator[Note]:
