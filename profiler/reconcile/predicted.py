@@ -332,7 +332,8 @@ def _step(
     """The step `named` of N kinds of calls (such as shapes of matrix products), from the prediction
     `each` and the `work` of one call of each kind, both with arrays (N,); a figure that is None
     becomes nan. `calls`: how many calls there are of each kind (N,); `like`: the kernel whose
-    family has the constants; `instead`: the figures for which others stand in."""
+    family has the constants; `instead`: the figures for which others stand in. The step's `limits`
+    are the seconds of all calls by "memory" alone and, for products of matrices, by "products"."""
 
     def total(of_one: Any) -> float:
         return float("nan") if of_one is None else float((calls * of_one).sum())

@@ -1,7 +1,9 @@
 """The document that shows reconciliations: a line for each implementation, then the ladders.
 
-The words (rung, gap, cause) are defined in `reconcile/ladder.py`; *peers* are other tools' counters
-of operations: torch's FlopCounterMode and fvcore.
+A *rung* is one count of a call's operations: by the equations (1), as the implementation executes
+them (2), as torch dispatched them (3), as the hardware executed them (4); rung 5 is time, memory
+and energy. A *cause* explains a part of the gap between two rungs, such as "1-2". *Peers* are other
+tools' counters of operations: torch's FlopCounterMode and fvcore.
 """
 
 from __future__ import annotations

@@ -54,8 +54,7 @@ def refuse_constant(inputs: Iterable[Any]) -> None:
 
 
 def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[], Any]:
-    """Return a function without arguments that calls `fn` with the next set of arguments each time,
-    cyclically.
+    """A function without arguments that calls `fn` with the next set of arguments, cyclically.
 
     The sets hold inputs of equal layout, so that calls differ at most in values. Raises ValueError:
     there are fewer than two sets, or their `input_layout` differs."""

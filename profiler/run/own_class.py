@@ -1,5 +1,4 @@
-"""The implementation that a user's class (FILE.py:Class) is, after a proof that it computes the
-equations."""
+"""The implementation that a user's class (FILE.py:Class) is, if it computes the equations."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ class Request:
     count depends on values."""
 
     def __post_init__(self) -> None:
-        """Raise MeasureError for limits of energy out of bounds, or compiling with a backward
-        pass."""
+        """Raise MeasureError: energy limits out of bounds, or compiling with a backward pass."""
         try:
             EnergyLimits.asked(self.energy_window_s, self.energy_trials)
         except ValueError as error:
@@ -91,8 +90,7 @@ def form_of(implementation: Implementation, phase: str) -> str:
 
 
 def record_of(request: Request, **fields: Any) -> Measurement:
-    """Make the record of a request; `fields` are what was measured: readings, reasons, counts, and
-    the environment."""
+    """Make the record of a request; `fields`: its readings, reasons, counts and environment."""
     return Measurement(
         mixer=request.mixer.origin,
         implementation=request.implementation.name,

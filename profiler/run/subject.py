@@ -62,8 +62,7 @@ class Subject(Protocol):
         seed: int,
         drawn: bool = True,
     ) -> Built:
-        """Make a module with random parameters (without `drawn` as its class makes them), and its
-        inputs."""
+        """Make a module with random parameters, or without `drawn` its class's, and its inputs."""
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable | None:
         """The operations of a phase by tracing, or the reason why they are unknown; None for a
@@ -108,8 +107,7 @@ def named(word: str) -> Named:
 
 
 def parts(word: str) -> tuple[str, str | None]:
-    """Split a word of the command line into the name of the mixer and that of the implementation
-    (None: not named).
+    """Split a word of the command line into the names of mixer and implementation (or None).
 
     >>> parts("she:conv"), parts("she"), parts("my.py:mine:fast"), parts("she:my.py:Fast")
     (('she', 'conv'), ('she', None), ('my.py:mine', 'fast'), ('she', 'my.py:Fast'))

@@ -1,4 +1,8 @@
-"""Exponents of latency, memory and energy in l and d, measured beside derived."""
+"""Exponents of latency, memory and energy in l and d, measured beside derived.
+
+A *series* has records that differ in one size alone. A *floor* is a lower bound of a value at each
+size. A value is *cut* if it shows no growth of the work, as where launches bound its time.
+"""
 
 from __future__ import annotations
 

@@ -83,8 +83,7 @@ class Done:
 
 
 def kind_of(records: Sequence[Measurement]) -> str:
-    """The kind of device (cpu, cuda) of all records. Raises StudyError: they are of several kinds,
-    or there is none."""
+    """The one kind of device (cpu, cuda) of all records. StudyError: several kinds, or none."""
     kinds = sorted({record.kind for record in records})
     if len(kinds) != 1:
         there = " and ".join(kinds) or "none"

@@ -67,8 +67,7 @@ class Process:
             raise WorkerGone(self.how_it_ended()) from None
 
     def hear(self, note: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
-        """Wait for the next answer and return it; notes before it go to `note`. Raises WorkerGone:
-        the process has ended."""
+        """Return the next answer; notes before it go to `note`. WorkerGone: the process ended."""
         assert self.process.stdout is not None
         while True:
             line = self.process.stdout.readline()

@@ -116,8 +116,7 @@ class Results:
         return not self.settled(point, retry=retry)
 
     def add(self, record: Measurement) -> bool:
-        """Append a record, unless its point is already measured; return whether the record was
-        written.
+        """Append a record unless its point is measured already; return whether it was written.
 
         A record whose environment differs from the file's is labelled with the difference.
         """

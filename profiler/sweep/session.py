@@ -1,7 +1,8 @@
 """Measures a plan so that no completed measurement is lost.
 
 Every record is written before the next measurement starts; a failure becomes a sentence and stops
-nothing else.
+nothing else. A *point* is one request in one round, measured by one process; a *block* has points
+that one worker measures in turn.
 """
 
 from __future__ import annotations
@@ -169,8 +170,7 @@ def run(
 
 
 def busy_words(found: Measurement) -> str:
-    """A sentence on a machine whose processors others use, if the latency of a record shows it;
-    "" otherwise."""
+    """A sentence on processors that others use, if the latency of a record shows it, else ""."""
     latency = found.readings.get("latency")
     if latency is None or INTERRUPTED not in latency.labels:
         return ""

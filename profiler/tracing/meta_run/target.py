@@ -1,4 +1,8 @@
-"""Finds the module that `package.module:factory` names, and builds it with its inputs."""
+"""Finds the module that `package.module:factory` names, and builds it with its inputs.
+
+A *factory* is a class, or a function, that is called with the sizes that its parameters name; it
+returns a module, or (module, inputs). Without inputs the module gets one tensor, x (b, l, d).
+"""
 
 from __future__ import annotations
 
