@@ -128,8 +128,8 @@ class OracleComparison:
         self.check("values", derived, str(expected.tolist()))
 
     def _inference(self, sizes: Sizes, run: Execution) -> None:
-        """Compare every question about one token, for t = 1..l; if an execution is not causal, check
-        that no such question has an answer.
+        """Compare every question about one token, for t = 1..l; or check, if an execution is not
+        causal, that none has an answer.
 
         An answer is about a sequence that goes on after the token, and is compared with the
         execution of a longer sequence. If counts depend on l, operations are compared with `run`,
