@@ -35,9 +35,9 @@ from costmodel.networks.part_costs import (
 from costmodel.networks.schedule import (
     PASS,
     Beside,
-    Block,
     Passing,
     Path,
+    Piece,
     layers_of,
     longest_in_order,
     paths,
@@ -525,8 +525,8 @@ class NetworkAnswers(Answers):
 
         layers = self.network.layers or (sizes or {}).get("L")
         at = {**self.network.sizes, **(sizes or {})}
-        blocks = longest_in_order(self.network, layers, self.stage, self.recompute, of_part, at)
-        return CriticalPath(tuple(_steps_of(blocks)))
+        pieces = longest_in_order(self.network, layers, self.stage, self.recompute, of_part, at)
+        return CriticalPath(tuple(_steps_of(pieces)))
 
     def of(self, question: Callable[[Answers], T]) -> T:
         """The answer to a question (a module's function), joined from the parts' answers by the
@@ -710,15 +710,15 @@ class NetworkAnswers(Answers):
         return found.substitute({"l": PROMPT}) if self.stage == "prefill" else found
 
 
-def _steps_of(blocks: Iterable[Block]) -> Iterator[Step | Repeat]:
-    """Yield the steps of blocks of a path; a block that is passed up to `FEW` times is written out
+def _steps_of(pieces: Iterable[Piece]) -> Iterator[Step | Repeat]:
+    """Yield the steps of pieces of a path; a piece that is passed up to `FEW` times is written out
     as often, another is one `Repeat`."""
-    for block in blocks:
-        here, times = (*block.steps, *_steps_of(block.inner)), block.times.constant()
+    for piece in pieces:
+        here, times = (*piece.steps, *_steps_of(piece.inner)), piece.times.constant()
         if isinstance(times, int) and times <= FEW:
             yield from here * times
         elif here:
-            yield Repeat(block.times, here)
+            yield Repeat(piece.times, here)
 
 
 def _alone_beside_and_sums(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:

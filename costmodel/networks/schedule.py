@@ -594,7 +594,7 @@ BACK = frozenset(("backward", AGAIN, SUM))
 
 
 @dataclass(frozen=True)
-class Block:
+class Piece:
     """A piece of a path, in order.
 
     Args:
@@ -607,7 +607,7 @@ class Block:
 
     place: tuple[str, bool] | None
     steps: tuple[Step | Repeat, ...] = ()
-    inner: tuple[Block, ...] = ()
+    inner: tuple[Piece, ...] = ()
     times: Poly = Poly.of(1)
 
     @property
@@ -624,9 +624,9 @@ class Block:
 def longest_in_order(
     network: Assembly, layers: int | None, stage: str, recompute: str,
     path: Callable[[Use, str], CriticalPath], sizes: Mapping[str, int],
-) -> tuple[Block, ...]:  # fmt: skip
+) -> tuple[Piece, ...]:  # fmt: skip
     """The longest path through a network in a stage (a phase, `prefill` or `decode`), in order,
-    with layers of equal steps as one block.
+    with layers of equal steps as one piece.
 
     Args:
         layers: the number of layers; None: the number stays L, of layers that are equal.
@@ -661,39 +661,39 @@ def longest_in_order(
     few = again.few if again else layers or 2 * ENDS
     # `longest` keeps one path of several
     (walk,) = _paths(schedule(network, few), stage, recompute, rules)
-    blocks = _folded([*_layer_by_layer(walk.steps, passed)])
+    pieces = _folded([*_layer_by_layer(walk.steps, passed)])
     fixed = {stack.section for stack in network.described.stacks if stack.depth is not None}
-    return _with_layers_left_out(blocks, number - few, fixed)
+    return _with_layers_left_out(pieces, number - few, fixed)
 
 
 def _with_layers_left_out(
-    blocks: Sequence[Block], further: Poly, fixed: Collection[str]
-) -> tuple[Block, ...]:
+    pieces: Sequence[Piece], further: Poly, fixed: Collection[str]
+) -> tuple[Piece, ...]:
     """The pieces of a walk through few layers, for a path through `further` layers more: in each
     stack but the `fixed` ones, forward and backward, the piece of most layers comes so much more
     often. Unsupported if its layers do not divide `further`."""
     # (stack, whether backwards) -> the piece of most layers
-    most: dict[tuple[str, bool], Block] = {}
-    for block in blocks:
-        if block.place is not None and block.place[0] not in fixed:
-            known = most.setdefault(block.place, block)
-            most[block.place] = max(known, block, key=lambda one: one.layers * one.number)
+    most: dict[tuple[str, bool], Piece] = {}
+    for piece in pieces:
+        if piece.place is not None and piece.place[0] not in fixed:
+            known = most.setdefault(piece.place, piece)
+            most[piece.place] = max(known, piece, key=lambda one: one.layers * one.number)
     counted = further.constant() or 0
-    if any(counted % block.layers for block in most.values()):
+    if any(counted % piece.layers for piece in most.values()):
         raise Unsupported(
             "the path through the network changes with its number of layers: give --L"
         )
     return tuple(
-        replace(block, times=block.times + further * (Poly.of(1) / block.layers))
-        if block.place is not None and most.get(block.place) is block
-        else block
-        for block in blocks
+        replace(piece, times=piece.times + further * (Poly.of(1) / piece.layers))
+        if piece.place is not None and most.get(piece.place) is piece
+        else piece
+        for piece in pieces
     )
 
 
 def _layer_by_layer(
     walk: Iterable[tuple[PartRun, str]], path: Callable[[Use, str], CriticalPath]
-) -> Iterator[Block]:
+) -> Iterator[Piece]:
     """Yield the pieces of a path of these steps: each layer, and what lies outside of layers. The
     forward passes of a layer that is computed again stand before the layer's gradients."""
     for (layer, back), several in groupby(walk, lambda step: (step[0].layer, step[1] in BACK)):
@@ -701,30 +701,30 @@ def _layer_by_layer(
         again = [step for step in reversed(steps) if step[1] == AGAIN]
         ordered = (*again, *(step for step in steps if step[1] != AGAIN))
         taken = (step for run, phase in ordered for step in path(run.use, phase).taken)
-        yield Block(None if layer is None else (layer[0], back), tuple(taken))
+        yield Piece(None if layer is None else (layer[0], back), tuple(taken))
 
 
-def _folded(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks of a path with repetitions, one after another, as one block with their number: a b
-    a b a b c becomes 3 times (a b), then c. From each block on, the repetition that covers most
-    blocks is taken."""
-    found: list[Block] = []
-    while blocks:
-        covered = {s: _repetitions(blocks, s) * s for s in range(1, len(blocks) // 2 + 1)}
+def _folded(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces of a path with repetitions, one after another, as one piece with their number: a b
+    a b a b c becomes 3 times (a b), then c. From each piece on, the repetition that covers most
+    pieces is taken."""
+    found: list[Piece] = []
+    while pieces:
+        covered = {s: _repetitions(pieces, s) * s for s in range(1, len(pieces) // 2 + 1)}
         repeated = {size: number for size, number in covered.items() if number > size}
         if not repeated:
-            found, blocks = [*found, blocks[0]], blocks[1:]
+            found, pieces = [*found, pieces[0]], pieces[1:]
             continue
         size = max(repeated, key=lambda s: repeated[s])
-        times, window = Poly.of(covered[size] // size), blocks[:size]
-        one = window[0] if len(window) == 1 else Block(window[0].place, inner=_folded(window))
-        found, blocks = [*found, replace(one, times=times)], blocks[covered[size] :]
+        times, window = Poly.of(covered[size] // size), pieces[:size]
+        one = window[0] if len(window) == 1 else Piece(window[0].place, inner=_folded(window))
+        found, pieces = [*found, replace(one, times=times)], pieces[covered[size] :]
     return tuple(found)
 
 
-def _repetitions(blocks: Sequence[Block], size: int) -> int:
-    """How often the first `size` blocks come, one after another."""
+def _repetitions(pieces: Sequence[Piece], size: int) -> int:
+    """How often the first `size` pieces come, one after another."""
     times = 1
-    while blocks[times * size : (times + 1) * size] == blocks[:size]:
+    while pieces[times * size : (times + 1) * size] == pieces[:size]:
         times += 1
     return times
