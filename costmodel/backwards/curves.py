@@ -65,7 +65,7 @@ class Winners:
 
     Args:
         names: the candidates.
-        fixed, own: as for `Curves`.
+        fixed: the other sizes, equal in all candidates; own: candidate -> its own sizes.
         first, last: the ends of the axis of `over`.
     """
 
@@ -156,7 +156,7 @@ def _other_sizes(
     """({letter: value}, {candidate: {letter: value}}) of the sizes that the figures depend on,
     without the axes' letters `apart`: first each size that has one value in all candidates that
     depend on it, then the rest. `found`: one comparison, or one for each value across a map;
-    `board`: as for `curves`."""
+    `board`: the board that a figure in time needs."""
     own: dict[str, dict[str, int]] = {}
     for asked, one in ((each, one) for each in found for one in each.candidates):
         used: frozenset[str] = frozenset()

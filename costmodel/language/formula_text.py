@@ -81,7 +81,7 @@ def printed(text: str, names: Symbols | None = None, *, growing: bool = False) -
 
     Args:
         names: the paper's symbols; without any, a formula in the plain dialect is not changed.
-        growing: as for `parse`.
+        growing: allows `log` and `sqrt`, as inside O(...).
 
     Raises:
         FormulaError: as `parse`; an unknown LaTeX command, or a formula with two readings.

@@ -90,7 +90,7 @@ def execute(
     arrays: Values | None = None,
 ) -> Execution:
     """The execution of a form, lowered under the rewrites, on random values unless `arrays` (by
-    name) are given; `length` replaces the size l. OracleError as `run` raises it."""
+    name) are given; `length` replaces the size l. OracleError: an entry is undefined."""
     system = lower(form, tuple(rewrites))
     # both read zeros outside of arrays
     dense = "zero-state" in rewrites or computes_masked(rewrites)
@@ -148,7 +148,7 @@ def _of_random_arrays(
 
 @dataclass(frozen=True)
 class Execution:
-    """The record of one execution, and every answer read off it. Fields as in `run`."""
+    """The record of one execution, and every answer read off it; `run` explains the fields."""
 
     system: System
     sizes: Mapping[str, int]
@@ -215,7 +215,7 @@ class Execution:
         return cache(self.decoding.token)
 
     def counts_inference(self, t: int) -> dict[str, int]:
-        """Class -> operations in the decoding step of token t; OracleError as `decoded`."""
+        """Class -> operations of the step of token t; OracleError: the state does not suffice."""
         return _operations(self.decoded(t))
 
     def span(self) -> int:

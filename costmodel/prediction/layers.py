@@ -98,7 +98,7 @@ def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) ->
     """The call of a kernel at `sizes` (letter -> value), with its predicted seconds, interval and
     joules, and the seconds that its products, bytes ("memory") and exponentials take alone at the
     board's peaks. `instead` names `capability` if attention needs it and the board lacks it. Raises
-    BoardError as `predict` does."""
+    BoardError: the board lacks a figure, or no family predicts the kernel."""
     given = {x: np.array([float(size)]) for x, size in sizes.items()}
     calls = Calls(kernel, given, dtypes.name_of("activations"), dtypes.state or "")
     one = predict(calls, on)
@@ -118,7 +118,8 @@ def _step(kernel: str, sizes: Mapping[str, float], dtypes: Dtypes, on: Board) ->
 
 
 def products(case: Case, on: Board) -> Sequence[Step]:
-    """The matrix products of a case alone; Unanswered, BoardError as `predicted_steps` raises."""
+    """The matrix products of a case alone. Unanswered: an element type without constants;
+    BoardError: the board lacks a figure."""
     dtypes = _dtypes(case)
     return [_step(kernel, sizes, dtypes, on) for kernel, sizes in linear_maps(case)]
 

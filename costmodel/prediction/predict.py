@@ -136,7 +136,7 @@ def meanings(family: Family) -> str:
 def constants_in_words(family: Family, on: str) -> str:
     """The constants by which a family predicts times on the board named `on`, with a remark at an
     end of the range in which they are fitted, and the boards that they were fitted on or the
-    families that they are taken from, as a phrase; raises BoardError as `fit_for` does."""
+    families that they are taken from, as a phrase; BoardError if there are neither."""
     fit = fit_for(family, on)
     if fit.boards:
         own = family.constants

@@ -124,7 +124,7 @@ class Dtypes:
         return self._own.get(role) or self.activations or USUAL
 
     def bytes_of(self, kind: str) -> int | Fraction:
-        """Bytes per element of a kind, as for `name_of`; ValueError for an unknown type."""
+        """Bytes per entry of a kind ("cache", ...). Unanswered: quantised; ValueError: unknown."""
         return entry_bytes(self.name_of(kind))
 
     def bytes_in_rows(self, kind: str, row: Poly) -> Poly:

@@ -275,7 +275,7 @@ class Budget:
     spent: int = 0
 
     def spend(self, at: Points) -> None:
-        """Count the points of one expression; Unsupported if they exceed a limit, as in `count`."""
+        """Count the points of one expression; Unsupported above `AT_ONCE`, or `IN_ALL` so far."""
         self.count(prod(at.shape), AT_ONCE)
 
     def count(self, number: int, most: int = IN_ALL) -> None:

@@ -467,7 +467,7 @@ def _kept(system: System, phase: str, *, rows: bool = False) -> Elements:
     pass computed; none in other phases.
 
     Args:
-        rows: as for `_compulsory`.
+        rows: weights that data choose are of kind "rows", one entry for each position value.
     """
     if phase != "backward":
         return Elements()

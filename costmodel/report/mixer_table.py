@@ -288,9 +288,9 @@ def column_names(
 
 
 def column_name(word: str, known: Collection[str] = COLUMNS, meaning: Meaning = MEANT) -> str:
-    """The column that a word means, or a size letter; h is a word, since it is d/n and no size. The
-    arguments are those of `column_names`. Raises TableError: an unknown word, or one that may mean
-    several columns."""
+    """The column that a word means, or a size letter; h is a word, since it is d/n and no size.
+    `known`: the columns besides size letters; `meaning`: the column that a word means. Raises
+    TableError: an unknown word, or one that may mean several columns."""
     if is_letter(word) and word != "h":
         return word
     if (found := meaning(word)) is not None:

@@ -92,7 +92,7 @@ def exact_sum(numbers: Iterable[A]) -> A:
 
 
 def _of_a_part(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of an answer without a subject: any letter is allowed. SizeError as `checked`."""
+    """The sizes of an answer without a subject: any letter; SizeError: a value not in 1..2**40."""
     return checked(sizes, [letter for letter in sizes if is_letter(letter)])
 
 

@@ -201,7 +201,7 @@ def _shadow(constraints: Constraints) -> Constraints | None:
     """The constraints on sizes that remain when all variables (indices) are eliminated over the
     rationals (l - w >= 0 of w <= i <= l): they hold wherever the constraints have a solution.
     Constraints that all sizes satisfy are left out; None if one is proven to fail at all sizes.
-    Unsupported as `bounds`."""
+    Unsupported: one is not affine in a variable, or has a coefficient without a proven sign."""
     waiting: set[Poly] = set()
     in_sizes: set[Poly] = set()
     for constraint in constraints:
@@ -532,8 +532,8 @@ def _projected(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints
 def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
     """The constraints with each hidden variable (one to eliminate) that sizes determine replaced by
     its value: the chunk of row t is floor((t - 1)/C) + 1. An equation determines a variable, and so
-    do two bounds that are equal when rounded: 2*i >= 5 and 2*i <= 7 are i = 3. Unsupported as
-    `bounds`."""
+    do two bounds that are equal when rounded: 2*i >= 5 and 2*i <= 7 are i = 3. Unsupported: a
+    constraint is not affine in such a variable, or has a coefficient without a proven sign."""
     while True:
         among = frozenset(c for c in constraints if c.variables <= {*hidden})
         found = fixed(among, hidden) or next(

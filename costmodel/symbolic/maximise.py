@@ -384,7 +384,8 @@ def _largest_together(
     """Whether, at all sizes, one index is proven to attain the maxima of all parts (`tops`: the
     terms of a part -> candidates, of which the smallest is its maximum). Each choice of one
     candidate per part, as the smallest, is a case. False also if a candidate is the floor of a half
-    (`parts` = 2), which this search does not follow. Unsupported as `projected`."""
+    (`parts` = 2), which this search does not follow. Unsupported: between two bounds on 2*i may be
+    no integer."""
     known = projected(constraints, [variable])
     if any(candidate.parts != 1 for top in tops.values() for candidate in top):
         return False

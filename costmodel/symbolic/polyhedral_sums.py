@@ -136,8 +136,8 @@ def _competing_bounds(
     constraints: Constraints, variable: str
 ) -> tuple[list[Poly], list[Poly], Constraints]:
     """(lower bounds, upper bounds, constraints without the variable); bounds that are never the
-    tightest are left out. Of equal bounds, the first in this order counts. Unsupported as `bounds`.
-    """
+    tightest are left out. Of equal bounds, the first in this order counts. Unsupported: a
+    constraint is not affine in the variable, or has a coefficient without a proven sign."""
     lower, upper, rest = bounds(constraints, variable)
     known = frozenset(rest)
     below, above = ([bound for _, bound in side] for side in (lower, upper))

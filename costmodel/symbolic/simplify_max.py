@@ -27,7 +27,7 @@ MOST_COMPARED = 100_000
 def simplify_max(ends: Sequence[Level]) -> Depth:
     """The maximum of levels (depths, each under conditions on sizes) with fewer levels and
     conditions, as far as proofs allow. The condition `size >= n` of a level is dropped if another
-    level is at least as deep at every smaller size. Unsupported as `pruned`: too many levels."""
+    level is at least as deep at every smaller size. Unsupported: over `MOST_LEVELS` are left."""
     # reversed, as the last levels are most often the deepest
     kept = _without_reached(pruned(frozenset(), [*dict.fromkeys(ends)][::-1])[::-1])
     for k, level in enumerate(kept):

@@ -418,10 +418,11 @@ def record(
     memory: Mapping[str, Measured],
     energies: PairedEnergy | Unavailable,
 ) -> Measurement:
-    """Make the record of the candidate `name` from its latency, in seconds, sample k from round k,
-    and from all candidates' peak memory (`memory`: candidate -> bytes) and energies. What is
-    Unavailable, or measured by other commands alone, stands in the record's `reasons`; its `sweep`
-    has the comparison's id, the number of processes and that of this process (0 is left out)."""
+    """Make the record of the candidate `name` of the comparison `made` from its latency, in
+    seconds, sample k from round k, and from all candidates' peak memory (`memory`: candidate ->
+    bytes) and energies. What is Unavailable, or measured by other commands alone, stands in the
+    record's `reasons`; its `sweep` has the comparison's id, the number of processes and that of
+    this process (0 is left out)."""
     request = made.asked[name]
     joules: Measured
     if isinstance(energies, Unavailable):
@@ -461,8 +462,8 @@ def latency_reading(
     method: str = METHOD,
     launches: int | None = None,
 ) -> Reading:
-    """Make the reading of a candidate's latency, the median over rounds, with the details that a
-    later comparison of the rounds needs.
+    """Make the reading of the latency of the candidate `name`, the median over rounds, with the
+    details that a later comparison of the rounds needs.
 
     Args:
         visitor: timed the candidate; `identity`: the comparison's id; `method`: how it times.

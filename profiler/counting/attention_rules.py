@@ -139,7 +139,7 @@ def attention_backward(call: Call, axis: int = -2) -> Operations:
     `grad_input_mask` asks for, over all heads (`axis`: the axis of tokens). Heads of queries that
     share keys and values add to one gradient. The scores are computed again with their bias, whose
     gradient is dS without further work; dropout is applied again to the weights P, and to their
-    gradient dP. CountError as `attention`."""
+    gradient dP. CountError for windows, packed sequences and complex tensors."""
     refuse_packed_or_window(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape

@@ -193,7 +193,7 @@ class DispatchRecorder(DispatchMode):
             yield
 
     def shapes_of(self, name: str) -> tuple[tuple[int, int, int, int, int], ...]:
-        """The shapes of an operation's products, as in `DispatchedOperation.products`."""
+        """An operation's products: (batch, rows, columns, terms, calls) for each shape."""
         return tuple((*shape, calls) for shape, calls in self.products.get(name, {}).items())
 
     def counts(self) -> DispatchCounts:

@@ -163,8 +163,8 @@ def merged_runs(
 ) -> HardwareCounts:
     """Join the results of a call's runs (`COUNTERS`, `IN_SEQUENCE`, `OPCODES_READ` -> result), of
     which at least one succeeded, into its counts, without runs that launched other kernels than the
-    first that succeeded; each missing number has a reason. `known` is the calibration, `version`
-    that of ncu."""
+    first that succeeded; each missing number has a reason. `chip` names the metrics of a module of
+    the number type `dtype`; `known` is the calibration, `version` that of ncu."""
     read, reasons = alike(runs)
     names = chip.executed(dtype)  # quantity -> ncu's metric
     counted, moved = None, {}  # instructions by quantity; state of the caches -> DRAM bytes

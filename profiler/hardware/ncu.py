@@ -193,7 +193,8 @@ UPDATE = "update Nsight Compute (ncu) to one as new as the driver"
 
 @dataclass(frozen=True)
 class Fault:
-    """A known error: words in ncu's output, cause, remedy, and `patched` as in `Refused`."""
+    """A known error: words in ncu's output, cause, remedy, and whether counts by opcode may work
+    nevertheless (`patched`)."""
 
     words: str
     cause: str
@@ -271,10 +272,10 @@ def ability(
     python: str = sys.executable,
     host: Host | None = None,
 ) -> Ability:
-    """Find out which metrics ncu may read here, by running it on a process with one kernel (`start`
-    runs the command, `python` is the process's program). A second process tests counts by opcode if
-    counters fail for a reason that need not affect instrumented code, such as a missing permission;
-    otherwise counts by opcode can be read if counters can."""
+    """Find out which metrics ncu may read here, by running it on a process with one kernel on the
+    GPU `device` (`start` runs the command, `python` is the process's program). A second process
+    tests counts by opcode if counters fail for a reason that need not affect instrumented code,
+    such as a missing permission; otherwise counts by opcode can be read if counters can."""
 
     def refused(metric: str) -> Refused | None:
         """Read one metric of a process with one kernel under ncu; return why it cannot be read (ncu

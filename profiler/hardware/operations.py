@@ -102,8 +102,9 @@ def arithmetic_of(
 ) -> dict[str, int] | str:
     """The numbers of multiplications and additions, or, as a string, why they are unknown. Opcodes
     replace counters that were not read, unless tensor cores worked: opcodes do not give their
-    number of operations. The arguments are those of `classes_of`; `halves` is None if it was not
-    calibrated."""
+    number of operations. `executed`: instruction (`ffma`) -> number, `opcodes`: opcode (`FADD.FTZ`)
+    -> number, each None if not read, `executed` for the reason `without`; `dtype`: the module's
+    number type; `halves`: half-precision operations per instruction, None if not calibrated."""
     matrix = None if executed is None else tensor_total(executed)
     # whether tensor cores worked; None without opcodes
     worked = None if opcodes is None else any(o.partition(".")[0] in MATRIX for o in opcodes)

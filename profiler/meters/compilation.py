@@ -46,7 +46,7 @@ def compile_call(
     calls contain compiling and tuning. Code compiled before, by this process or on disk, is not
     reused. The details hold the largest difference from the results of `fn`, relative to the
     largest entry. `reset` runs before every call, untimed; `timer` and `compiler` replace the
-    device's timer and torch.compile.
+    device's timer and torch.compile, `limits` holds `warmup_steady`; a call is `fn(*args)`.
 
     Unavailable without a compiler (C++ on a CPU, Triton on a GPU), if compiling fails, or if the
     call does not settle in 50 calls.

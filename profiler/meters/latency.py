@@ -176,7 +176,8 @@ def latency_cold(
     Unavailable if a call fails, the buffer does not fit, or the size of the caches is unknown.
 
     Args:
-        reset: runs before every call and flush, untimed; other arguments as for `latency`.
+        reset: runs before every call and flush, untimed.
+        limits: the stopping rules; `timer`, `watch`, `flush`, `pause` replace real ones in tests.
         tried: the numbers of threads to try: several (`SEVERAL`), one (`ONE`), or both.
     """
     place = torch.device(device)
@@ -294,7 +295,8 @@ def latency_readings(
     and the earlier readings are kept.
 
     `still`: the same call with the same inputs every time, for the graph, if the inputs of `fn`
-    take turns. The other arguments are those of `latency`.
+    take turns. `reset` runs before every call, untimed unless `reset_is_trivial` (an assignment);
+    `launches`: the operations that a call launches.
     """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
     hot = latency(fn, reset_is_trivial=reset_is_trivial, launches=launches, **same)

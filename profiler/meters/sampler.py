@@ -371,7 +371,7 @@ def take_blocks(
     """Time blocks of regions of `size` calls of `work` until a stopping rule holds, and return the
     samples. None, if `patient`, where the warm-up was too short: the first sample is much longer
     than the median; else such a sample is kept and labelled. `prepare` runs before every region,
-    untimed."""
+    untimed. `setting`: the limits, timer, watch and pause."""
     limits, timer = setting.limits, setting.timer
     log = DisturbanceLog(setting.watch, limits.slow_clock)
     found = Sampled(log, size, min(least_number(), limits.min_blocks))
@@ -418,7 +418,8 @@ def take_block(
     block. If threads were preempted, each working thread is then moved to a processor of its own.
 
     `prepare` runs before every region, untimed; `log` judges from the clock whether the block was
-    under heat; `spent_s()` is the time since sampling began, which `max_seconds` limits.
+    under heat; `spent_s()` is the time since sampling began, which `max_seconds` of the limits in
+    `setting` bounds.
     """
     limits, timer, watch = setting.limits, setting.timer, setting.watch
     watch.before()

@@ -183,7 +183,7 @@ class LatentAttention(Mixer):
 
     def latent(self, x: Tensor, first: int) -> dict[str, Tensor]:
         """The latent rows C_KV (b, s, c) and, if there is a shared key, its rows K_R (b, s, R);
-        `first` as in `queries`."""
+        `first`: the position of the first row, from 0."""
         rows = {"C_KV": rms_norm(linear(x, self.W_DKV, self.b_DKV), self.gain_KV, EPS)}
         if self.shared:
             rows["K_R"] = self.placed(linear(x, self.W_KR, self.b_KR), first)

@@ -193,7 +193,7 @@ def printed_update(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
 
 
 def interpolated_update(z: Tensor, n: Tensor, h: Tensor | None) -> Tensor:
-    """n + z (h - n), which is z h + (1 - z) n, with one product; None as in `printed_update`."""
+    """n + z (h - n), which is z h + (1 - z) n, with one product; None for h: zeros."""
     return n - z * n if h is None else n + z * (h - n)
 
 

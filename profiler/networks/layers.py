@@ -211,7 +211,7 @@ class Layer(nn.Module):
     ) -> Tensor:  # fmt: skip
         """Run the layer on whole sequences x (b, s, d), beside an encoder's output `memory` (b, e,
         d), or, with the states `held` of its sublayers, on one further token (b, 1, d); the output
-        has the shape of x. `named`: rows that parts read by name, as in `Place.through`."""
+        has the shape of x. `named`: rows that parts read by name; "first": row 1's position."""
         named = named or {"first": 0}
         # stream: the last sum; start: what a sublayer and those `beside` it read; entry: its norm
         stream = start = entry = x

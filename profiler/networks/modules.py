@@ -293,8 +293,9 @@ def experts(
     """Mix rows x (b, s, d) by experts, to (b, s, d): each row passes its chosen experts, whose
     weights are gathered for each row, which suits small sizes. If `apart`, the router reads x, and
     experts read the first rows of `other`. If `idle`, the router scores more experts than have
-    weights, of which none is chosen. `routing`: as in `routed`, which finds the bias that
-    `correction` describes in `p`. `biased`: maps have biases, `offset`: so has their sum;
+    weights, of which none is chosen. `routing` ("softmax", "chosen-sigmoid", ...): what
+    `routed` makes of scores, before or after the choice, in which it adds the bias `moved` of `p`
+    that `correction` describes. `biased`: maps have biases, `offset`: so has their sum;
     `clamped`: bounded gates; `squared`: no gate, but the activation squared; `shared`: every row
     passes one more expert, "plain", "biased", "gated" (times a sigmoid), or none, ""."""
     read = x
@@ -327,7 +328,7 @@ def _shared_expert(
     p: Any, x: Tensor, act: Callable[[Tensor], Tensor], kind: str, clamped: bool, squared: bool
 ) -> Tensor:
     """The rows x (b, s, d) after the expert that every row passes, (b, s, d), times a sigmoid of x
-    if `kind` is "gated". `clamped`, `squared` and the activation `act` are those of `experts`."""
+    if `kind` is "gated". `clamped`: bounded gates; `squared`: no gate, but `act` squared."""
     inner = linear(p, x, "V_up", "bias_up")
     if squared:
         inner = act(inner) * act(inner)

@@ -74,7 +74,7 @@ class Twin(nn.Module):
     def hidden(
         self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """The last layer's output (b, s, d) for tokens and their segments (b, s), as in `forward`;
+        """The last layer's output (b, s, d) for tokens (numbers below u) and segments (b, s);
         `source`: in an encoder-decoder the encoder's tokens (b, e)."""
         self._require_tokens(tokens, "tokens", self.stack)
         memory = self._encoded(source, tokens.shape[0])
@@ -153,8 +153,8 @@ class Twin(nn.Module):
         segments: Tensor | None = None,
     ) -> Tensor:
         """The mean cross-entropy of targets (b, s), or (b,) for a head over classes, of the scores
-        for tokens, their segments and `source`, all as in `forward`. Raises TwinError: no head,
-        targets of another shape, or what `forward` refuses."""
+        for tokens and segments, (b, s) or (b, towers, s), and an encoder's tokens `source` (b, e).
+        TwinError: no head, targets of another shape, or inputs that the network refuses."""
         if self.head == "none":
             raise TwinError(
                 f"{self.name} has no head, so it has no scores and no loss: a plain call returns "

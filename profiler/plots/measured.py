@@ -78,9 +78,10 @@ class PlotSelection:
 def picture(
     records: Sequence[Measurement], asked: PlotSelection, on: Board | None = None
 ) -> Picture:
-    """Make the figure of records: for each letter on the x axis and each setting (the sizes and
-    options that the series of a panel share), a panel for each measured quantity, with predictions
-    for the board `on` beside. Notes name what is derived, and which points are drawn hollow.
+    """Make the figure of the records that `asked` selects: for each letter on x and each setting
+    (the sizes and options that the series of a panel share), a panel for each measured quantity,
+    with predictions for the board `on` beside. Notes name what is derived, and which points are
+    drawn hollow.
 
     Raises:
         MeasureError: no record is left, or nothing can be drawn.
@@ -126,9 +127,10 @@ def _lines(
     notes: Mapping[str, dict[str, None]],
     without: dict[str, dict[str, None]],
 ) -> list[Line]:
-    """Make a panel's lines of a quantity: measured values, hollow where they do not show the work
-    (`cut` says why, as for a call bound by launches), and theory. Adds these reasons and theory's
-    constants (rates) to `notes`, and to `without[reason]` the series without theory."""
+    """Make a panel's lines of a quantity of the series `group`: measured values, hollow where they
+    do not show the work (`cut` says why, as for a call bound by launches), and theory. Adds these
+    reasons and theory's constants (rates) to `notes`, and to `without[reason]` the series without
+    theory."""
     found: list[Line] = []
     for series in group:
         values = series.values(quantity)

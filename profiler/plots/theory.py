@@ -40,7 +40,7 @@ def curve_picture(
 
     Args:
         called: candidate -> its entry in the legend.
-        said: words for the title.
+        mixers: for the meaning of the size; `said`: words for the title.
     """
     sizes = sorted({size for curve in found.curves for size in curve.values})
     lines = []
@@ -92,8 +92,9 @@ def winner_picture(
 ) -> Picture:
     """Make the map of winners, the mixers with the least of a figure over two sizes: a row for each
     value of the one size, reaching half way, on a logarithmic axis, to its neighbours; its parts
-    end exactly where the least changes. A note names the mixers that win nowhere. The arguments are
-    those of `curve_picture`; `found.rows`: value of the one size -> ranges of the other."""
+    end exactly where the least changes. A note names the mixers that win nowhere. `found.rows`:
+    value of the one size -> ranges of the other; `called`: candidate -> its entry in the legend;
+    `mixers`, for the meanings of the sizes; `said`, words for the title."""
     values = sorted(found.rows)
     edges = _edges(values)
     regions = []

@@ -352,8 +352,9 @@ class Drawn:
     ) -> Iterator[Proof]:
         """Yield one failed proof, with its draw reduced, for the first of the plain calls `draws`
         (each value of each size in turn) with wrong gradients, or with a result that is wrong only
-        while gradients are recorded; nothing if no call is wrong. Right calls join `of_gradients`,
-        `gradients_left_out` gets those beyond the budget, `tell` the number of calls made."""
+        while gradients are recorded (`sizes` compares them); nothing if no call is wrong. Right
+        calls join `of_gradients`, `gradients_left_out` is a text on those beyond the budget, and
+        `tell` is called with the number of calls made."""
         found: list[Finding] = []
 
         def fault(draw: Draw) -> str:

@@ -56,7 +56,8 @@ class EachSize:
     def with_gradients(self, draw: Draw) -> Finding | None:
         """What is wrong in a call at these sizes with gradients recorded alone, first in its
         result, then in its gradients, as (kind, sentence); None if nothing is, or the result is
-        wrong without gradients too. Raises Refused, Unsupported as `fault` does."""
+        wrong without gradients too. Raises Refused: the module refuses the sizes;
+        Unsupported: the equations cannot be evaluated."""
         trial = Trial(self.subject, draw, MOST_POINTS)
         with torch.no_grad():
             if trial.result_apart(trial.case.forward()):

@@ -85,7 +85,7 @@ class Arrays:
     def of_extents(
         self, shapes: frozenset[Extents], copy: bool, backward: bool
     ) -> list[tuple[str, Array | None]]:
-        """The candidates, as in `candidates`, of a tensor that has one of the extents `shapes`.
+        """(name, array; None for a part) for each that a tensor with extents of `shapes` may hold.
         `copy`: it is made by an operation that copies; `backward`: in the backward pass. Tensors
         that are alike share one answer."""
         asked = (shapes, copy, backward)
@@ -140,7 +140,7 @@ class Arrays:
 
 @cache
 def shapes_of(system: System) -> Mapping[Array, tuple[Poly, ...]]:
-    """Array of the equations -> its shape in the sizes, as in `Arrays.shapes`."""
+    """Array of the equations -> its shape in the sizes, b first unless all sequences share it."""
     found: dict[Array, tuple[Poly, ...]] = {}
     for array in (*system.defining, *system.mixer.arrays.values()):
         once = array.role in ("parameter", "buffer") or held_once(system, array)

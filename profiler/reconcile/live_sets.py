@@ -40,7 +40,8 @@ def live_sets(mixer: Mixer, does: Described, phase: str) -> tuple[Exact, ...]:
 
 
 def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Exact:
-    """The largest of `live_sets` at these sizes, b among them; Unanswered, Unsupported as there."""
+    """The largest of `live_sets` at these sizes, b among them. Unanswered: a phase in `APART`;
+    Unsupported: a gradient is not derived."""
     moments = live_sets(mixer, does, phase)
     largest = max(moments, key=lambda moment: moment.at(sizes))
     return _of_batch(largest, sizes["b"])

@@ -157,10 +157,10 @@ def _operations(record: Measurement) -> int:
 
 
 def _span(record: Measurement) -> int:
-    """The span (the largest number of dependent operations), as for `_operations`."""
+    """The span (dependent operations) of a record's mixer in its default form, at its sizes."""
     return span(known(record.mixer), record.phase).at(**record.sizes)
 
 
 def _steps(record: Measurement) -> int:
-    """The steps of the critical path (`questions.sequential`), as for `_operations`."""
+    """The steps of the critical path of a record's mixer in its default form, at its sizes."""
     return sequential(known(record.mixer), record.phase).at(**record.sizes)

@@ -300,8 +300,8 @@ class Cells:
         last: int,
     ) -> Side:
         """The pair (function: size x -> of(poly/below at x); the sizes in first..last between which
-        the function is monotone), for an `of` that grows with its argument. Unsupported as `ratio`.
-        """
+        the function is monotone), for an `of` that grows with its argument. Unsupported: another
+        letter or a function stands in `poly` or `below`."""
         (above, under), (divisor, over) = (ratio(one, self.letter) for one in (poly, below))
         above, under = product(above, over), product(under, divisor)
         return lambda x: of(Fraction(value(above, x), value(under, x))), turns(

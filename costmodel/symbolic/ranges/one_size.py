@@ -39,7 +39,7 @@ def ratio(poly: Poly, letter: str) -> tuple[Coefficients, Coefficients]:
 
 
 def coefficients(poly: Poly, letter: str) -> Coefficients:
-    """Whole coefficients, constant first, with `poly`'s sign everywhere; Unsupported as `ratio`."""
+    """Whole coefficients, constant first, with the sign of `poly`; Unsupported: other letters."""
     return ratio(poly, letter)[0]
 
 

@@ -158,8 +158,8 @@ def student_interval(samples: Sequence[float], confidence: float) -> tuple[float
 def energy_reading(
     sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits
 ) -> Reading:
-    """The reading of one candidate, the mean of gross joules per call, from the trials of all
-    (`found`); the details hold the values that it was computed from, and the joules net of idle
+    """The reading of the candidate `name`, the mean of gross joules per call, from the trials of
+    all (`found`); the details hold the values that it was computed from, and the joules net of idle
     power, interpolated to the middle of each trial."""
     trials = found.of(name)
     gross = tuple(trial.window.call_J for trial in trials)

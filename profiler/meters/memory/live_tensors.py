@@ -154,7 +154,7 @@ def kept(
 def saved_tensor(made: Allocation | None, tensors: Sequence[Tensor], name: str) -> LiveTensor:
     """Describe a storage that autograd saved as an entry of the list, from the saved views of it
     (`tensors`), all its bytes; if the views have fewer, the cause "part" says so. `made` is the
-    storage's allocation, None if the storage existed before the call."""
+    storage's allocation, None if the storage existed before the call; `name`, "" if unknown."""
     address, size = address_of(tensors[0]), tensors[0].untyped_storage().nbytes()
     views = {(t.storage_offset(), t.shape, t.stride()): seen_now(address, t) for t in tensors}
     found = made or Allocation(AllocatorEvent(0, address, size, THERE_BEFORE))
