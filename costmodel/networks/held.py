@@ -36,7 +36,7 @@ LATE = 2**62
 
 
 @dataclass(frozen=True)
-class Array:
+class HeldArray:
     """An array of which one layer holds entries of one sequence.
 
     Args:
@@ -90,7 +90,7 @@ class Held:
     elements: Exact
     bytes: Exact
     dtype: str
-    arrays: tuple[Array, ...]
+    arrays: tuple[HeldArray, ...]
 
     def at(self, context: int) -> int:
         """The bytes that all runs of the part hold of one sequence after `context` tokens."""
@@ -166,10 +166,10 @@ class Holding:
                 of_t = number.substitute(sizes), taken.substitute(sizes)
                 yield Held(use, role, layers, *of_t, dtype, tuple(arrays))
 
-    def _array(self, use: Use, name: str, number: Exact) -> Array:
-        """Describe the array `name` of one layer of a part by an `Array`: the extents of its axes
-        but that of tokens, and the rows held after t tokens: `number`, the entries held (in the
-        part's sizes and t), over the entries of a row."""
+    def _array(self, use: Use, name: str, number: Exact) -> HeldArray:
+        """Describe the array `name` of one layer of a part: the extents of its axes but that of
+        tokens, and the rows held after t tokens: `number`, the entries held (in the part's sizes
+        and t), over the entries of a row."""
         form = use.mixer.forms[use.token_form or use.form_under(())]
         array = {**use.mixer.arrays, **form.arrays}[name]
         tokens = [use.sizes.get(letter, Poly.atom(letter)) for letter in ("l", "e")]
@@ -177,7 +177,7 @@ class Holding:
         axes = tuple(extent.at(self.sizes) for extent in extents if extent not in tokens)
         known = {x: Poly.of(value) for x, value in self.sizes.items()}
         rows = number.substitute(use.sizes).substitute(known) * Poly.of(Fraction(1, prod(axes)))
-        return Array(name, axes, rows, CONVOLVED in number.letters)
+        return HeldArray(name, axes, rows, CONVOLVED in number.letters)
 
     @cached_property
     def parameters(self) -> int:

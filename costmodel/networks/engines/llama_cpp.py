@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from costmodel.errors import Unanswered
 from costmodel.networks.engines.reserved import Reserved, Tensor
-from costmodel.networks.held import Array, Held, Holding
+from costmodel.networks.held import Held, HeldArray, Holding
 from costmodel.program.element_types import QUANTISED, Dtypes
 
 PADDED = 256
@@ -59,9 +59,10 @@ def reserved(held: Holding, typed: Dtypes, context: int, batch: int) -> Reserved
 
 
 def _tensors(held: Holding, part: Held, dtype: str, context: int, batch: int) -> Iterator[Tensor]:
-    """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states
-    (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`, `cache_v`) of type
-    `dtype`, in cells for `context` tokens; Unanswered for a row, of a head or latent, that does not
+    """Yield the tensors of a part in one role (`part.role`: cache or state) for `batch` sequences:
+    recurrent states (`cache_s`), rows of convolutions (`cache_r`), or keys and values (`cache_k`,
+    `cache_v`) of type `dtype`, in cells for `context` tokens. An array's `width` is the entries of
+    a token, its `row` those of one head. Unanswered for a row, of a head or latent, that does not
     fill whole blocks of a quantised type."""
     name, layers = part.use.name, part.layers
     if part.role == "state":
@@ -95,7 +96,7 @@ def _padded(cells: int) -> int:
     return -(-cells // PADDED) * PADDED
 
 
-def _window(part: Held, array: Array) -> int | None:
+def _window(part: Held, array: HeldArray) -> int | None:
     """The most tokens that a window or chunk has, the new one included; None for an array without
     a window, a state, or the rows of a convolution."""
     if part.role == "state" or array.convolved or array.most is None:

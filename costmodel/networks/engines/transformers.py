@@ -63,9 +63,9 @@ def _bounded(held: Holding, part: Held) -> bool:
 
 
 def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Tensor]:
-    """Yield the tensors of a part in one role (`part.role`: cache or state): recurrent states
-    (`recurrent_states`), columns of convolutions (`conv_states`), or `keys` and `values` after
-    `context` tokens; Unanswered for a part with one array of rows, or with more than two."""
+    """Yield the tensors of a part in one role (`part.role`: cache or state) for `batch` sequences:
+    recurrent states (`recurrent_states`), columns of convolutions (`conv_states`), or `keys` and
+    `values` after `context` tokens; Unanswered for one array of rows, or more than two."""
     name, layers, kind = part.use.name, part.layers, held.network.described.model_type
     dtype = held.dtypes.name_of(part.role)
     if part.role == "state":
