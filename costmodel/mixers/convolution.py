@@ -42,7 +42,7 @@ def tap_and_row(f: Form, i: Index, l: Poly, k: Poly, *, causal: bool) -> tuple[I
 
 
 def convolution(name: str, title: str, idea: str, source: str, *, causal: bool) -> Mixer:
-    """The mixer of a convolution of k taps W[s], each a (d, d) matrix.
+    """The mixer of a convolution of k taps W[s], each a (d, d) matrix; the texts are `Mixer`'s.
 
     At row i, tap s reads row i-s+1 if causal, else row i+s-c, where c = floor((k+1)/2) is the tap
     of the token itself. With k even, one more tap lies ahead than behind, as with padding="same" of
@@ -75,7 +75,7 @@ def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool)
     """The mixer of light convolution: for each of n heads a softmax over k weights, the taps, which
     all channels of the head share; if `dynamic`, the softmax is of a map of each row. Rows are
     gated by a sigmoid (GLU) before, and W_out follows. `causal`: the taps read the last k rows,
-    else rows around."""
+    else rows around. The texts are `Mixer`'s."""
     source = "Wu et al. 2019, arXiv 1901.10430, sections 3 and 4"
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution")
     l, d, n, h, k = m.sizes("l d n h k")  # tokens, channels, heads, channels a head, taps

@@ -80,7 +80,7 @@ def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
 def gated(name: str, title: str, idea: str, *, causal: bool, attends: bool) -> Mixer:
     """The mixer gMLP: of two gelu maps of x to f channels, U and G, the second is normalised (S),
     mixed over rows by W (l, l), rows k <= i if `causal`, and multiplies the first; `attends`
-    (aMLP): the mixture F also gets an attention head."""
+    (aMLP): the mixture F also gets an attention head. The texts are those of `Mixer`."""
     source = "Liu et al. 2021, arXiv 2105.08050, equations (1)-(4)"
     m = Mixer(name, title=title, idea=idea, source=source, group="mlp")
     l, d, f_ = m.sizes("l d f")  # tokens, channels, channels between the maps

@@ -285,80 +285,80 @@ class Heads:
         array[*at, *channel] = read + own
 
 
-def recurrent(on: Heads) -> None:
+def recurrent(heads: Heads) -> None:
     """Section 2.1, equation (1): write the equations of the output O by the recurrence of the
     states S (l, G, n/G, P, N), which decay by exp(Delta A) and add U K^T at each row, and which the
     row's Q reads; `define` adds D X. G groups of n/G heads, P channels a head, N states."""
-    g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
-    l, n, P, N, G = on.f.mixer.sizes("l n P N G")  # tokens, heads, head width, states, groups
-    kept = on.f.array("kept", l, n, latex=r"\bar{A}")
-    S = on.f.array("S", l, G, n / G, P, N)
-    kept[later, j] = exp(on.step[later, j] * on.A[j])
-    S[1, g, h, p, s] = on.U[1, g, on.channel] * on.K[1, g, s]
-    added = on.U[later, g, on.channel] * on.K[later, g, s]
-    S[later, g, h, p, s] = kept[later, on.head] * S[later - 1, g, h, p, s] + added
-    on.define(on.O, (i,), sum_(S[i, g, h, p, s] * on.Q[i, g, s], over=s))
+    g, h, p, s, i, later, j = map(heads.index, ("g", "h", "p", "s", "i", "i2", "j"))
+    l, n, P, N, G = heads.f.mixer.sizes("l n P N G")  # tokens, heads, head width, states, groups
+    kept = heads.f.array("kept", l, n, latex=r"\bar{A}")
+    S = heads.f.array("S", l, G, n / G, P, N)
+    kept[later, j] = exp(heads.step[later, j] * heads.A[j])
+    S[1, g, h, p, s] = heads.U[1, g, heads.channel] * heads.K[1, g, s]
+    added = heads.U[later, g, heads.channel] * heads.K[later, g, s]
+    S[later, g, h, p, s] = kept[later, heads.head] * S[later - 1, g, h, p, s] + added
+    heads.define(heads.O, (i,), sum_(S[i, g, h, p, s] * heads.Q[i, g, s], over=s))
 
 
-def scanned(on: Heads) -> None:
+def scanned(heads: Heads) -> None:
     """Write the equations of the output O by the recurrence of `recurrent` as a parallel scan, in
     which all states of a head share the product of its decays; V is what a row adds to S."""
-    g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
-    l, n, P, N, G = on.f.mixer.sizes("l n P N G")  # tokens, heads, head width, states, groups
-    kept, w = on.f.array("kept", l, n, latex=r"\bar{A}"), on.f.index("w", 1, l)
-    V, S = (on.f.array(name, l, G, n / G, P, N) for name in "VS")
+    g, h, p, s, i, later, j = map(heads.index, ("g", "h", "p", "s", "i", "i2", "j"))
+    l, n, P, N, G = heads.f.mixer.sizes("l n P N G")  # tokens, heads, head width, states, groups
+    kept, w = heads.f.array("kept", l, n, latex=r"\bar{A}"), heads.f.index("w", 1, l)
+    V, S = (heads.f.array(name, l, G, n / G, P, N) for name in "VS")
     kept[1, j] = 0
-    kept[later, j] = exp(on.step[later, j] * on.A[j])
-    V[i, g, h, p, s] = on.U[i, g, on.channel] * on.K[i, g, s]
-    S[i, g, h, p, s] = scan(kept[w, on.head], V[w, g, h, p, s], over=w)
-    on.define(on.O, (i,), sum_(S[i, g, h, p, s] * on.Q[i, g, s], over=s))
+    kept[later, j] = exp(heads.step[later, j] * heads.A[j])
+    V[i, g, h, p, s] = heads.U[i, g, heads.channel] * heads.K[i, g, s]
+    S[i, g, h, p, s] = scan(kept[w, heads.head], V[w, g, h, p, s], over=w)
+    heads.define(heads.O, (i,), sum_(S[i, g, h, p, s] * heads.Q[i, g, s], over=s))
 
 
-def parallel(on: Heads) -> None:
+def parallel(heads: Heads) -> None:
     """Section 3.2: write the equations of the output O by pairs of rows, W: the product of a row's
     Q with each K up to the row, times the decay between. F (l, n) is the log of all decays up to a
     row."""
-    g, h, s, i, later, j = map(on.index, ("g", "h", "s", "i", "i2", "j"))
-    l, n, G = on.f.mixer.sizes("l n G")  # tokens, heads, groups of heads
-    k = on.f.index("k", 1, i)
-    F, M, W = on.f.array("F", l, n), on.f.array("M", G, l, l), on.f.array("W", G, n / G, l, l)
-    F[1, j] = on.step[1, j] * on.A[j]
-    F[later, j] = F[later - 1, j] + on.step[later, j] * on.A[j]
-    M[g, i, k] = sum_(on.Q[i, g, s] * on.K[k, g, s], over=s)
-    W[g, h, i, k] = M[g, i, k] * exp(F[i, on.head] - F[k, on.head])
-    on.define(on.O, (i,), sum_(W[g, h, i, k] * on.U[k, g, on.channel], over=k))
+    g, h, s, i, later, j = map(heads.index, ("g", "h", "s", "i", "i2", "j"))
+    f, (l, n, G) = heads.f, heads.f.mixer.sizes("l n G")  # tokens, heads, groups of heads
+    k = f.index("k", 1, i)
+    F, M, W = f.array("F", l, n), f.array("M", G, l, l), f.array("W", G, n / G, l, l)
+    F[1, j] = heads.step[1, j] * heads.A[j]
+    F[later, j] = F[later - 1, j] + heads.step[later, j] * heads.A[j]
+    M[g, i, k] = sum_(heads.Q[i, g, s] * heads.K[k, g, s], over=s)
+    W[g, h, i, k] = M[g, i, k] * exp(F[i, heads.head] - F[k, heads.head])
+    heads.define(heads.O, (i,), sum_(W[g, h, i, k] * heads.U[k, g, heads.channel], over=k))
 
 
-def chunked(on: Heads) -> None:
+def chunked(heads: Heads) -> None:
     """Section 6, the SSD algorithm: write the equations of the output O, which adds V, a row's read
     of its chunk plus D X (M: products Q K of pairs, W: M times the decay between), and the read of
     S (l//C, G, n/G, P, N), states at a chunk's end (B: U times T). F (l//C + 1, C, n) is the log of
     the decay E since the chunk's start, T the decay to the chunk's end, L that of a chunk."""
-    f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
-    g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
+    f, chunks, number = heads.f, chunks_of(heads.f), heads.step.shape[0]
+    g, h, p, s, j = map(heads.index, ("g", "h", "p", "s", "j"))
     l, n, P, N, G, C = f.mixer.sizes("l n P N G C")  # tokens, heads, width, states, groups, chunk
     (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete  # (chunk, place), z > 1
     k, w, first = f.index("k", 1, e), f.index("w", 1, C), f.index("e4", 1, min_(C, l))
-    F, M = f.array("F", *on.step.shape), f.array("M", G, number, C, C)
-    W, V = f.array("W", G, n / G, number, C, C), f.array("V", *on.U.shape)
-    F[q, e, j] = sum_(on.step[q, k, j], over=k) * on.A[j]
-    M[g, q, e, k] = sum_(on.Q[q, e, g, s] * on.K[q, k, g, s], over=s)
-    W[g, h, q, e, k] = M[g, q, e, k] * exp(F[q, e, on.head] - F[q, k, on.head])
-    on.define(V, (q, e), sum_(W[g, h, q, e, k] * on.U[q, k, g, on.channel], over=k))
+    F, M = f.array("F", *heads.step.shape), f.array("M", G, number, C, C)
+    W, V = f.array("W", G, n / G, number, C, C), f.array("V", *heads.U.shape)
+    F[q, e, j] = sum_(heads.step[q, k, j], over=k) * heads.A[j]
+    M[g, q, e, k] = sum_(heads.Q[q, e, g, s] * heads.K[q, k, g, s], over=s)
+    W[g, h, q, e, k] = M[g, q, e, k] * exp(F[q, e, heads.head] - F[q, k, heads.head])
+    heads.define(V, (q, e), sum_(W[g, h, q, e, k] * heads.U[q, k, g, heads.channel], over=k))
     E, T, B = f.array("E", *F.shape), f.array("T", l // C, C, n), f.array("B", l // C, *V.shape[1:])
     E[z, u, j] = exp(F[z, u, j])
     T[every, w, j] = exp(F[every, C, j] - F[every, w, j])
-    B[every, w, g, on.channel] = T[every, w, on.head] * on.U[every, w, g, on.channel]
+    B[every, w, g, heads.channel] = T[every, w, heads.head] * heads.U[every, w, g, heads.channel]
     L, S = f.array("L", l // C, n), f.array("S", l // C, G, n / G, P, N)
     for chunk, before in chunks.whole:
-        own = sum_(B[chunk, w, g, on.channel] * on.K[chunk, w, g, s], over=w)
+        own = sum_(B[chunk, w, g, heads.channel] * heads.K[chunk, w, g, s], over=w)
         if before is not None:
             L[chunk, j] = exp(F[chunk, C, j])
-            own = L[chunk, on.head] * S[before, g, h, p, s] + own
+            own = L[chunk, heads.head] * S[before, g, h, p, s] + own
         S[chunk, g, h, p, s] = own
-    on.O[first, g, on.channel] = V[1, first, g, on.channel]
-    found = E[z, u, on.head] * sum_(S[z - 1, g, h, p, s] * on.Q[z, u, g, s], over=s)
-    on.O[chunks.row(z, u), g, on.channel] = V[z, u, g, on.channel] + found
+    heads.O[first, g, heads.channel] = V[1, first, g, heads.channel]
+    found = E[z, u, heads.head] * sum_(S[z - 1, g, h, p, s] * heads.Q[z, u, g, s], over=s)
+    heads.O[chunks.row(z, u), g, heads.channel] = V[z, u, g, heads.channel] + found
 
 
 FORMS: Mapping[str, Callable[[Heads], None]] = {
@@ -425,13 +425,13 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
     X, K, Q = (rows(f, name, at, G, lying) for name, at in (("X", "u"), ("K", "s"), ("Q", "s")))
     step, A = f.array("step", *lying.extents, n, latex=r"\Delta"), f.array("A", n)
     U, O = f.array("U", *X.shape), f.array("O", l, *X.shape[-2:])
-    on = Heads(f, X, U, K, Q, step, A, O)
-    i, j, g, a, b = *map(on.index, "ijg"), f.index("a", 1, d), f.index("b", 1, d)
+    heads = Heads(f, X, U, K, Q, step, A, O)
+    i, j, g, a, b = *map(heads.index, "ijg"), f.index("a", 1, d), f.index("b", 1, d)
     given = biased(m, "dt", sum_(x[lying.row, a] * W_dt[a, j], over=a), j)
     step[*lying.at, j] = function("softplus", given + b_dt[j])
     A[j] = -exp(log_A[j])
-    U[*lying.at, g, on.channel] = step[*lying.at, on.head] * X[*lying.at, g, on.channel]
-    form(on)
+    U[*lying.at, g, heads.channel] = step[*lying.at, heads.head] * X[*lying.at, g, heads.channel]
+    form(heads)
     (_, u), column = places(f, "u", n * P, G)
     read = gated(f, O, "u") if "W_Z" in m.arrays else O
     if gain is not None:

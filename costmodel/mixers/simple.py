@@ -67,7 +67,7 @@ def simple(
     forms: Mapping[str, Product] = FORMS,
 ) -> Mixer:
     """One mixer of the family: the product of queries, keys and values without softmax, in n heads,
-    times l**(-1/2), which is `Constant(l, -1)`.
+    times l**(-1/2), which is `Constant(l, -1)`. The texts (`name` to `idea`) are those of `Mixer`.
 
     Args:
         residual: whether the input is added at the end.
