@@ -1,6 +1,6 @@
 """The reverse-mode rule of each kind of node, which passes a gradient to its operands: `RULES`.
 
-A rule *hands* the gradient of a node to its operands: it calls `Reversal.hand` with the gradient of
+A rule *hands* the gradient of a node to its operands: it calls `builder.hand` with the gradient of
 each operand, until a reference is reached, whose array gets a cotangent (a contribution to its
 gradient, `hand_to`). A `Scope` has the points of the equation at which this happens.
 `system.active` are the arrays that get a gradient. A rule that reads the node's result reads the

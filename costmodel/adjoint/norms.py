@@ -67,10 +67,10 @@ REWRITES = {"layer_norm": "layer-norm-gradient", "rms_norm": "rms-norm-gradient"
 
 
 def normed_row(system: System, equation: Equation, rewrites: Collection[str]) -> NormedRow | None:
-    """(x, r, the index over the row, the array of x - mean, None for an RMS norm) of an equation
-    that normalises a row, if one of the `rewrites` takes the gradient of this norm from its result.
-    None for any other equation, and for a layer norm without an equation x - mean at the same
-    positions."""
+    """(x, r, the index over the row, the array of x - mean, None for an RMS norm) of an equation of
+    `system` that normalises a row, if one of the `rewrites` takes the gradient of this norm from
+    its result. None for any other equation, and for a layer norm without an equation x - mean at
+    the same positions."""
     value, made = equation.value, equation.array.origin
     if made is None or made.step != "normed" or REWRITES.get(made.how) not in rewrites:
         return None

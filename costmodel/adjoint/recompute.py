@@ -97,8 +97,8 @@ def _backward_with_copies(
     system: System, forward: System, copies: Copies
 ) -> Iterator[tuple[Equation, str]]:
     """Yield the equations of the backward pass as (equation, how often it is executed): those of
-    the gradients, which read the arrays' copies (`copies`: array -> copy), each after the copies'
-    own equations, those of `forward`, that it (or its loop) is the first to need."""
+    the gradients in `system`, which read the arrays' copies (`copies`: array -> copy), each after
+    the copies' own equations, those of `forward`, that it (or its loop) is the first to need."""
     waiting = frozenset(copies)
     loops = {
         e: block.equations for block in blocks(system) if block.is_loop for e in block.equations

@@ -110,9 +110,9 @@ class _Splitter:
         return self._stored(node, over)
 
     def _stored(self, node: Node, over: tuple[Index, ...]) -> Ref:
-        """A reference to the residual array for a value, which has the axes of the equation's array
-        and one for each index of `over`, the reductions around the value; the first call for a
-        value writes the equations of the array, one per range of a union. Equations of one array
+        """A reference to the residual array for a value `node`, with the axes of the equation's
+        array and one for each index of `over`, the reductions around the value; the first call for
+        a value writes the equations of the array, one per range of a union. Equations of one array
         share it for like values: exp(x[1]) in that of y[1], exp(x[i]) in that of y[i]."""
         if node in self.made:
             return self.made[node]

@@ -283,8 +283,8 @@ class _Builder(Sums):
         return softmax_of(self.system, equation)
 
     def _hand_softmax(self, equation: Equation, scores: Ref) -> None:
-        """Hand the gradient g of a softmax y to the `scores` that it normalises, from its result y
-        alone: (g - sum of g y) y. The sum, one number per row, is that of `_of_weighted_sum`, if
+        """Hand the gradient g of a softmax y (`equation`) to the `scores` that it normalises, from
+        y alone: (g - sum of g y) y. The sum, one number per row, is that of `_of_weighted_sum`, if
         there is one; a sum that is written already is not written again. Unsupported if only a part
         of the entries of a row is read."""
         scopes = list(self._scopes(equation))

@@ -95,7 +95,7 @@ def weighted_sum(
     the gradient of o, then sum over j of g[i, j] A[i, j] = sum over c of g_o[i, c] o[i, c].
 
     Args:
-        row: the equation of the softmax's sums, whose indices number the rows.
+        softmax: the equation of A in `system`; `row`: that of its sums, whose indices number rows.
 
     Returns:
         (equation of o, reference to its entries at a row, indices that tell these entries apart);

@@ -261,10 +261,10 @@ def entries(array: Array, layout: Layout, system: System | None = None) -> Const
 
 
 def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], Constraints]:
-    """(indices for the variables in `left`, outermost first, each bounded by earlier ones; the
-    remaining constraints on other variables). From 1 <= j <= i <= l and `left` j, i: j in 1..l and
-    i in j..l; from 2*i <= l: i in 1..floor(l/2). A bound with a stride on another variable, 2*i <=
-    j, is dropped where the ranges of inner indices imply it, being empty where the bound fails.
+    """(indices for the variables in `left`, outermost first, each bounded by earlier ones; what the
+    constraints `known` leave for other variables). From 1 <= j <= i <= l and `left` j, i: j in 1..l
+    and i in j..l; from 2*i <= l: i in 1..floor(l/2). A bound with a stride on another variable, 2*i
+    <= j, is dropped where the ranges of inner indices imply it, being empty where the bound fails.
 
     Raises:
         Unsupported: a bound with a stride that remains; a variable without both bounds.

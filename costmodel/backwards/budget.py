@@ -178,8 +178,8 @@ class Budget:
 
 def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
     """The largest value of the size `letter` such that this value and every smaller one are within
-    all limits, with what stops it and the values of the limited quantities there, or, if no value
-    is within the limits (`Budget.largest` is 0), at the smallest value.
+    the limits `chosen`, with what stops it and the values of the limited quantities there, or, if
+    no value is within the limits (`Budget.largest` is 0), at the smallest value.
 
     Args:
         case: the sizes that are given; its answers are formulas in sizes, of which those not

@@ -343,9 +343,9 @@ class Crossover:
         return tuple(found)
 
     def _formula(self, form: Answers) -> tuple[Exact, Exact]:
-        """The figure of a candidate as (numerator, denominator), formulas in the sizes that are not
-        given; the denominator of a figure that is no ratio is 1. SizeError for a maximum of several
-        formulas. Solved for l, an open t equals l, as in `candidates`."""
+        """The figure of a candidate, a form, as (numerator, denominator), formulas in the sizes
+        that are not given; the denominator of a figure that is no ratio is 1. SizeError for a
+        maximum of several formulas. Solved for l, an open t equals l, as in `candidates`."""
         quantity = quantity_named(self.figure, Case(form, dtypes=self.dtypes), _name(form))
         if len(quantity.terms) > 1:
             raise SizeError(self._asking(f"{self.figure.name} is the largest of several formulas"))

@@ -291,9 +291,9 @@ class OrderingClaim(RelationClaim):
         return Finding(failing is None, text, failing or {}, note)
 
     def _at_all(self, left: Answer, right: Answer, chosen: Sequence[Sizes]) -> Finding:
-        """Check the relation at all values of the sizes that the claim leaves open, for each
-        combination `chosen` of those that it gives. A relation that is not proven holds if the
-        `SEARCHED` smallest sizes satisfy it; the note then says so."""
+        """Check the relation of `left` to `right` at all values of the sizes that the claim leaves
+        open, for each combination `chosen` of those that it gives. A relation that is not proven
+        holds if the `SEARCHED` smallest sizes satisfy it; the note then says so."""
         parts: list[str] = []
         proven = True
         for sizes in chosen:
