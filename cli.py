@@ -401,7 +401,6 @@ def explain(
     from costmodel.networks.answers import NetworkMixer
     from costmodel.networks.network import Network
     from costmodel.networks.part_costs import Counting
-    from costmodel.prediction.columns import form_executed
     from costmodel.program.chosen_sizes import (
         given_sizes,
         listed,
@@ -467,15 +466,7 @@ def explain(
         fixed = {size: value for size, (value,) in listed(given).items()}
         document = Document(Differences(one, two, symbolic, fixed, ties(given)).parts)
     else:
-        explained = [
-            about(found, name) for name in (found.forms if form == "all" else (form,)) if name
-        ]
-        if not explained:  # no --form: of a module, the form that it executes in each phase
-            executed: dict[str, list[str]] = {}
-            for each_phase in wanted:
-                own_form = form_executed(found, impl, each_phase) if impl else ""
-                executed.setdefault(own_form or found.default_form, []).append(each_phase)
-            explained = [about(found, *each) for each in executed.items()]
+        explained = [about(found, *each) for each in forms_told(found, form, wanted, impl)]
         document = Document(lambda: [part for one in explained for part in one.parts()])
     show(document, format_, output, force, context, names=names)
 
@@ -532,6 +523,22 @@ def list_(
     chosen(format_, "--format", formats("rows", "data", "frame"))
     found = listing.matching(word, modules)
     show(listing.document(found, whole=bool(word)), format_, output, force, context)
+
+
+def forms_told(
+    mixer: Mixer, form: str | None, phases: Sequence[str], module: str
+) -> list[tuple[str, Sequence[str]]]:
+    """(form, its phases) of each form that `explain` tells of: `form`, or every form for "all"; for
+    None, the default form, or the form that the module executes in a phase ("": no module)."""
+    from costmodel.prediction.columns import form_executed
+
+    if form:
+        return [(name, phases) for name in (mixer.forms if form == "all" else (form,))]
+    executed: dict[str, list[str]] = {}
+    for phase in phases:
+        own = form_executed(mixer, module, phase) if module else ""
+        executed.setdefault(own or mixer.default_form, []).append(phase)
+    return [*executed.items()]
 
 
 @app.command()

@@ -135,28 +135,8 @@ def transposed(
         return None
     layout, wanted = _axis_positions(ref)
     names = names_of(layout)
-    solved: dict[str, Poly] = {}  # index -> its value in the axes' variables and other indices
-    left = [index.atom for index in indices]  # the indices not solved for, which are summed over
-    where = set(around)
-    for name, target in zip(names, wanted, strict=True):
-        here = target.substitute(solved)  # the position in indices that are not solved for
-        entry = Poly.atom(name)
-        # solve entry = position for an index; without an index the position is a condition
-        chosen = _solvable(here, left)
-        if chosen is None:
-            if set(left) & here.letters:
-                raise Unsupported(
-                    f"the gradient of {ref.array.name} needs an index with factor 1 in each "
-                    f"position, as i in i + 2*j, got '{target}': give one of its indices factor 1, "
-                    "or ask for phase training, the forward pass"
-                )
-            where |= {c.substitute(solved) for c in (entry - here, here - entry)}
-            continue
-        sign = here.coefficient(chosen)  # 1 or -1
-        of_entry = (entry - (here - sign * Poly.atom(chosen))) * sign
-        solved = {k: v.substitute({chosen: of_entry}) for k, v in solved.items()}
-        solved[chosen] = of_entry
-        left.remove(chosen)
+    solved, left, fixed = _solved(ref.array.name, dict(zip(names, wanted, strict=True)), indices)
+    where = set(around | fixed)
     whole = entries(ref.array, layout)  # what all entries of the array satisfy
     # solved indices that stay, each with a single value, as a bound cannot be stated without them
     pinned = _pinned(where, solved, indices, whole)
@@ -227,6 +207,43 @@ def _axis_positions(ref: Ref) -> tuple[Layout, list[Poly]]:
             layout.append(None)
             wanted.append(position)
     return tuple(layout), wanted
+
+
+def _solved(
+    array: str, positions: Mapping[str, Poly], indices: Sequence[Index]
+) -> tuple[dict[str, Poly], list[str], Constraints]:
+    """The equations entry = position solved for indices, the innermost first: (index -> its value
+    in variables of entries and other indices; the indices that are not solved for; the conditions
+    of positions without an index, @0 = 1 of x[1]). For x[i + j]: ({@j: @0 - @i}, [@i], none).
+
+    Args:
+        array: the array's name, for the message.
+        positions: variable of the entry -> the position that a reference reads on its axis.
+
+    Raises:
+        Unsupported: a position in which no index has factor 1 or -1.
+    """
+    solved: dict[str, Poly] = {}
+    left, fixed = [index.atom for index in indices], set[Poly]()
+    for name, target in positions.items():
+        here = target.substitute(solved)  # the position in indices that are not solved for
+        entry = Poly.atom(name)
+        chosen = _solvable(here, left)
+        if chosen is None:
+            if set(left) & here.letters:
+                raise Unsupported(
+                    f"the gradient of {array} needs an index with factor 1 in each position, as i "
+                    f"in i + 2*j, got '{target}': give one of its indices factor 1, or ask for "
+                    "phase training, the forward pass"
+                )
+            fixed |= {c.substitute(solved) for c in (entry - here, here - entry)}
+            continue
+        sign = here.coefficient(chosen)  # 1 or -1
+        of_entry = (entry - (here - sign * Poly.atom(chosen))) * sign
+        solved = {k: v.substitute({chosen: of_entry}) for k, v in solved.items()}
+        solved[chosen] = of_entry
+        left.remove(chosen)
+    return solved, left, frozenset(fixed)
 
 
 def _solvable(position: Poly, left: Sequence[str]) -> str | None:
