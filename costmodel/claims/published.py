@@ -275,11 +275,32 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
                 finding, name, found = _at_default_sizes(claim, needed, finding)
     except TooMuch as reason:
         finding, name, found = Finding(False, "", {}, str(reason)), "not-checkable", None
+    counted = claim.interpretation.convention if by_convention else ()
+    verdict = _verdict(claim, name, finding, found, counted, run=run, sized=sized)
+    if claim.lacks and (name := _built_in(claim.lacks)):
+        note = f"stale: the claim says that {claim.lacks} is lacking, and the catalogue has {name}"
+        return replace(verdict, misprint="stale", note=note)
+    return _with_misprint(verdict, claim.misprint) if claim.misprint else verdict
+
+
+def _verdict(
+    claim: Claim,
+    name: str,
+    finding: Finding,
+    found: HoldingUnder | None,
+    counted: tuple[str, ...],
+    *,
+    run: bool,
+    sized: bool,
+) -> Verdict:
+    """The verdict `name` on a claim with the evidence of a finding and `found`, the other
+    interpretations under which the claim holds. `counted`: the convention, () if the claim has none
+    to choose; `run`: execute the counterexample; `sized`: False at default sizes."""
     own = claim.interpretation
     interpretations = (
         [interpretation.names(own) for interpretation in found.interpretations] if found else []
     )
-    verdict = Verdict(
+    return Verdict(
         id=claim.id,
         source=claim.source,
         place=claim.place,
@@ -294,7 +315,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         model=claim.model,
         phase=claim.phase,
         own=claim.convention,
-        counted=claim.interpretation.convention if by_convention else (),
+        counted=counted,
         citation=claim.citation,
         difference=finding.compared.difference if finding.compared else "",
         there={**finding.there, **(_instrumented_count(claim, finding) if run else {})},
@@ -304,10 +325,6 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         proven=finding.compared is None or finding.compared.proven,
         sized=sized,
     )
-    if claim.lacks and (name := _built_in(claim.lacks)):
-        note = f"stale: the claim says that {claim.lacks} is lacking, and the catalogue has {name}"
-        return replace(verdict, misprint="stale", note=note)
-    return _with_misprint(verdict, claim.misprint) if claim.misprint else verdict
 
 
 def _built_in(words: str) -> str:
