@@ -404,7 +404,8 @@ def _with_adapter(made: Mapping[Use, tuple[Mixer, frozenset[str]]], use: Use) ->
 
 def trained(described: Description, phases: tuple[str, ...], typed: str | None) -> Description:
     """A copy of the description in which a training step changes only the parts that `--train`
-    names (`typed`, such as "layers.*.attn,head"); the others are frozen. None: unchanged.
+    names (`typed`, such as "layers.*.attn,head"); the others are frozen. None: unchanged. `phases`:
+    those that are asked for.
 
     Raises:
         ModelError: a pattern that names no part with parameters, a part with a parameter that a

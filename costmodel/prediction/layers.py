@@ -184,9 +184,10 @@ def _product(
     read: Read, rows: float, sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield ("gemm", {"l": rows, "d": depth, "f": columns}) for the product of `rows` rows with the
-    matrix of parameters that `read` reads: its axes that are summed over have d entries, all others
-    f. Nothing if d is 1. Of matrices that rows choose (experts), f counts those that some row
-    chooses if choices are even, and l is the mean number of rows that choose one of them."""
+    matrix of parameters that `read` reads, at `sizes` (letter -> value): its axes that are summed
+    over have d entries, all others f. Nothing if d is 1. Of matrices that rows choose (experts), f
+    counts those that some row chooses if choices are even, and l is the mean number of rows that
+    choose one of them."""
     summed, depth, columns = {index.atom for index in read.over}, 1, 1.0
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
         if isinstance(position, Gather):

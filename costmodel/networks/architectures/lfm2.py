@@ -19,24 +19,12 @@ from costmodel.networks.blocks import Description
 from costmodel.networks.configuration import Configuration
 
 DEFAULTS: Mapping[str, Any] = {
-    "vocab_size": 65536,
-    "hidden_size": 2560,
-    "intermediate_size": 12288,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 128000,
-    "tie_word_embeddings": True,
-    "rope_parameters": None,
-    "rope_scaling": None,
-    "conv_L_cache": 3,
-    "conv_bias": False,
-    "block_multiple_of": 256,
-    "block_ffn_dim_multiplier": 1.0,
-    "block_auto_adjust_ff_dim": True,
-    "full_attn_idxs": None,
-    "layer_types": None,
-}
+    "vocab_size": 65536, "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 128000,
+    "tie_word_embeddings": True, "rope_parameters": None, "rope_scaling": None, "conv_L_cache": 3,
+    "conv_bias": False, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0,
+    "block_auto_adjust_ff_dim": True, "full_attn_idxs": None, "layer_types": None,
+}  # fmt: skip
 """The fields of transformers' Lfm2Config that a count may depend on."""
 
 FULL, CONV = KINDS = ("full_attention", "conv")

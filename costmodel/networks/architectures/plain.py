@@ -111,10 +111,11 @@ class Experts:
         return self.there(c, number) if self.there else sparse(c, number, self.first)
 
     def read(self, c: Configuration, activation: str) -> tuple[Use, str]:
-        """Make the part mixture of experts, and return (part, remark). The chosen scores are
-        divided by their sum if `normalised`, or the field that it names, is true, or is 1, a power
-        of the sum (ModelError for another power). The remark says that the class chooses within
-        groups of experts, and the part among all; "" for a class that chooses among all."""
+        """Make the part mixture of experts with this `activation` of gates, and return (part,
+        remark). The chosen scores are divided by their sum if `normalised`, or the field that it
+        names, is true, or is 1, a power of the sum (ModelError for another power). The remark says
+        that the class chooses within groups of experts, and the part among all; "" for a class that
+        chooses among all."""
         if self.inner:
             c = c.inside(self.inner, self.within, " ".join((self.numbers, *self.fixed)))
             c.require(self.fixed)

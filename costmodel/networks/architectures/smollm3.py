@@ -18,26 +18,13 @@ from costmodel.networks.blocks import Description
 from costmodel.networks.configuration import Configuration
 
 DEFAULTS: Mapping[str, Any] = {
-    "vocab_size": 128256,
-    "hidden_size": 2048,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "hidden_act": "silu",
-    "max_position_embeddings": 32768,
-    "tie_word_embeddings": True,
-    "rope_parameters": None,
-    "rope_scaling": None,
-    "use_sliding_window": False,
-    "sliding_window": None,
-    "max_window_layers": None,
-    "no_rope_layers": None,
-    "no_rope_layer_interval": 4,
-    "layer_types": None,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
+    "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "hidden_act": "silu",
+    "max_position_embeddings": 32768, "tie_word_embeddings": True, "rope_parameters": None,
+    "rope_scaling": None, "use_sliding_window": False, "sliding_window": None,
+    "max_window_layers": None, "no_rope_layers": None, "no_rope_layer_interval": 4,
+    "layer_types": None, "attention_bias": False, "mlp_bias": False,
+}  # fmt: skip
 """The fields of transformers' SmolLM3Config that a count may depend on."""
 
 FULL, NEAR = KINDS = ("full_attention", "sliding_attention")

@@ -122,8 +122,9 @@ def attention(number: int, turned: bool = False, adapted: bool = False) -> Mixer
 @noting
 def gated_ffn(number: int, activation: str, adapted: bool = False, biased: bool = False) -> Mixer:
     """Make the gated FFN of the block `number` (from 1), f wide, as a mixer of rows x (l, d) to y
-    (l, d). `adapted`: the maps to gate and up have low-rank adapters with one A (d, r) and two B
-    (r, f); `biased`: the maps to gate and up and the map down have biases."""
+    (l, d). `activation`: of the gate, a name in `ACTIVATIONS`; `adapted`: the maps to gate and up
+    have low-rank adapters with one A (d, r) and two B (r, f); `biased`: the maps to gate and up and
+    the map down have biases."""
     m = _made("gated-ffn-of-shared-block", "Gated FFN of a shared block")
     l, d, width = m.sizes("l d f")
     x, y = m.input("x", l, d), m.output("y", l, d)
