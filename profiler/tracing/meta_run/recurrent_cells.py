@@ -60,6 +60,54 @@ CELLS: Mapping[str, Cell] = {
 and their derivatives as the kernels of the fused cells compute them."""
 
 
+@dataclass(frozen=True)
+class _Layers:
+    """The arithmetic of all layers of a call: per layer, direction and step, the products of the
+    gates with input and state, and the cell's own operations; and dropout between layers."""
+
+    cell: Cell
+    maps: Sequence[int]
+    """The width of the input, per layer and direction: d, d, 2h, 2h for two layers both ways."""
+    sides: int
+    """The number of directions."""
+    rows: int
+    """The tokens of all sequences."""
+    units: int
+    """The entries of a state, and of each gate."""
+    biased: bool
+    dropped: bool
+    """Whether dropout acts on the input of every layer but the first."""
+
+    def forward(self) -> Operations:
+        """The operations of the forward pass."""
+        gates, total = self.cell.gates * self.units, NOTHING
+        for place, inputs in enumerate(self.maps):
+            add = inputs - 1 + self.units - 1 + (2 if self.biased else 0)
+            total += Operations(mul=gates * (inputs + self.units), add=gates * add) * self.rows
+            total += self.cell.forward * (self.rows * self.units)
+            if self.dropped and place >= self.sides and place % self.sides == 0:
+                total += (named_operation("random") + Operations(mul=1)) * (self.rows * inputs)
+        return total
+
+    def backward(self, wanted: Sequence[bool]) -> Operations:
+        """The operations of the backward pass; `wanted[0]`: the input requires a gradient."""
+        rows, units, gates, total = self.rows, self.units, self.cell.gates * self.units, NOTHING
+        for place, inputs in enumerate(self.maps):
+            # the cells; dh of this step's result plus that of the next step
+            total += self.cell.backward * (rows * units) + Operations(add=rows * units)
+            if place >= self.sides or wanted[0]:  # the gradient of the layer's input
+                total += Operations(mul=gates * inputs, add=(gates - 1) * inputs) * rows
+                if place % self.sides:  # added to the other direction's
+                    total += Operations(add=rows * inputs)
+            # the gradients of the state, of both weights, and of both biases
+            total += Operations(mul=gates * units, add=(gates - 1) * units) * rows
+            total += Operations(mul=rows, add=rows - 1) * (gates * (inputs + units))
+            total += Operations(add=2 * gates * (rows - 1) if self.biased else 0)
+            if self.dropped and place >= self.sides and place % self.sides == 0:
+                total += Operations(mul=rows * inputs)
+        return total
+
+
 def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
     """Make the rule of a whole recurrent layer, a function that returns the record of a call: all
     steps, layers and directions as one operation. The rule has the arguments of torch.lstm,
@@ -81,10 +129,8 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         *more: Any,
     ) -> FusedCall | None:
         """The record of the layer's call (operations, result layouts, saved tensors) for torch's
-        arguments. Counted are, per layer, direction and step, the products of the gates with input
-        and state, and the cell's own operations; in training also dropout between layers. None if
-        the call is left to torch's decomposition. Numbers below: `rows`, tokens of all sequences;
-        `units`, entries of a state; `gates`, entries of all gates; `wide`, of an input row."""
+        arguments; None if the call is left to torch's decomposition. `units`: entries of a state
+        and of each gate; `sides`: directions."""
         if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
             return None  # packed sequences of several lengths: torch's decomposition
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
@@ -98,47 +144,17 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         units = params[0].shape[0] // cell.gates
         if width != units:
             return None  # projected states: torch's decomposition
-        rows, wide = batch * steps, input.shape[-1]
-        gates = cell.gates * units
-        forward = NOTHING
-        maps = []  # the width of the input, per layer and direction
-        for layer in range(num_layers):
-            inputs = wide if layer == 0 else sides * units
-            maps += [inputs] * sides
-            if layer and dropout and train:
-                forward += (named_operation("random") + Operations(mul=1)) * (rows * inputs)
-        for inputs in maps:
-            forward += Operations(
-                mul=gates * (inputs + units),
-                add=gates * (inputs - 1 + units - 1) + (2 * gates if has_biases else 0),
-            ) * rows + cell.forward * (rows * units)
-
-        def backward(wanted: Sequence[bool]) -> Operations:
-            """The number of operations of the backward pass of all layers, each in one direction or
-            both (`maps`: their input widths); `wanted[0]`: the input requires a gradient."""
-            total = NOTHING
-            for place, inputs in enumerate(maps):
-                # the cells; dh of this step's result plus that of the next step
-                total += cell.backward * (rows * units) + Operations(add=rows * units)
-                if place >= sides or wanted[0]:  # the gradient of the layer's input
-                    total += Operations(mul=gates * inputs, add=(gates - 1) * inputs) * rows
-                    again = bidirectional and place % sides  # added to the other direction's
-                    total += Operations(add=rows * inputs if again else 0)
-                # the gradients of the state, of both weights, and of both biases
-                total += Operations(mul=gates * units, add=(gates - 1) * units) * rows
-                total += Operations(mul=rows, add=rows - 1) * (gates * (inputs + units))
-                total += Operations(add=2 * gates * (rows - 1) if has_biases else 0)
-                if place >= sides and dropout and train and place % sides == 0:
-                    total += Operations(mul=rows * inputs)
-            return total
-
+        maps = [input.shape[-1]] * sides + [sides * units] * ((num_layers - 1) * sides)
+        dropped = bool(dropout and train)
+        work = _Layers(cell, maps, sides, batch * steps, units, bool(has_biases), dropped)
         order = (1, 0, 2) if batch_first and batched else ()
         result = dense_layout(input, (*input.shape[:-1], sides * units), order)
-        kept = rows * (gates + (cell.states - 1) * units) * len(maps)  # gates; c of an LSTM
+        # per token: the entries of all gates and, of an LSTM, of c
+        kept = work.rows * (cell.gates + cell.states - 1) * units * len(maps)
         return FusedCall(
             f"fused {kind}", (input, *states, *params),
             (result, *(dense_layout(s, s.shape) for s in states)),
-            forward, backward, keeps=tuple(range(1 + len(states) + len(params))),
+            work.forward(), work.backward, keeps=tuple(range(1 + len(states) + len(params))),
             keeps_results=(0,), workspace=(dense_layout(input, (kept,)),),
             orders={0: order} if order else {},
         )  # fmt: skip
