@@ -133,8 +133,7 @@ def conditions_at(samples: SizeSamples, point: Point) -> SizeGuards:
 def _conditions_at(samples: SizeSamples, point: Point) -> SizeGuards:
     """Run the module at a point (a tuple of sizes), and return the conditions on sizes that its
     code tests, such as l < 64; none if the module cannot be built at the point or with a letter one
-    step larger. Tests that cannot be followed become doubts: reasons why formulas may fail
-    elsewhere."""
+    step larger. Tests that cannot be followed become doubts."""
     sizes = samples.variables.sizes
     try:
         further = {

@@ -111,8 +111,7 @@ class Traces:
         """Split a case by a division: the cases into which it falls when a size under one of
         `floors` (terms such as floor(l/C)) is written by its quotient, l = C*q + r; [] if no floor
         has a suitable size, all sizes are written by quotients already, or the case is unchanged.
-        Raises TraceError: floors divide the size by several others, or leave too many
-        remainders."""
+        TraceError: floors divide the size by several others, or leave too many remainders."""
         if len(case.divisions) == len(self.everywhere.variables.over):
             return []
         parts = [

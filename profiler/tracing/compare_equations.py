@@ -682,8 +682,7 @@ def amount_unexplained(left: Classes) -> Fraction:
 
 
 def reduced_halves(poly: Poly) -> Poly:
-    """The polynomial rewritten, with equal values at all sizes, so that each floor(x/2) occurs in
-    the first power only.
+    """The polynomial rewritten, with equal values, so that each floor(x/2) has the first power.
 
     >>> k = Poly.atom("k")
     >>> up, down = (k + 1) // 2, k // 2

@@ -211,8 +211,7 @@ class BlockSamples(SizeSamples):
         return True
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
-        """Run each cut module once at these sizes, and return the observations, with the shapes of
-        results if `shapes`.
+        """Run each cut module once at these sizes: the observations, with shapes if `shapes`.
 
         Raises:
             NotStraight: the number of blocks depends on the sizes.

@@ -174,8 +174,7 @@ class Trace:
     @cached_property
     def zeros(self) -> ZeroArithmetic:
         """Formulas of the operations that the backward pass spends on zeros that pad gradients,
-        found at the first request. Raises TraceError: the pass cannot be followed entry by entry;
-        one sentence."""
+        found at the first request. TraceError: the pass cannot be followed entry by entry."""
         return self.followed()
 
     @property
@@ -201,17 +200,15 @@ class Trace:
         return self._of_bytes(PEAK)
 
     def _of_bytes(self, quantity: Quantity) -> Value:
-        """The value of a quantity of bytes, 0 if the module holds none; TraceError if no bytes were
-        sought."""
+        """A quantity of bytes, 0 if the module holds none; TraceError if no bytes were sought."""
         if not self.memory:
             raise TraceError("bytes were not traced: call trace with memory=True")
         return self.quantities.get(quantity, Poly())
 
     @property
     def uncounted(self) -> tuple[Uncounted, ...]:
-        """Every operation without a counting rule, whose work is in no formula. An operation whose
-        formula of calls is 0 runs only below the sizes from which formulas hold, and is left
-        out."""
+        """Every operation without a counting rule, whose work is in no formula. Left out is one
+        whose formula of calls is 0: it runs only below the sizes from which formulas hold."""
         return tuple(
             Uncounted(
                 name,

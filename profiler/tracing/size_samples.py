@@ -139,8 +139,7 @@ class SizeSamples:
         return [i for i, letter in enumerate(self.letters) if letter in bounded]
 
     def at(self, point: Point, *, shapes: bool = False) -> Observation:
-        """The observation (all numbers of a run) at a point (a tuple of sizes), from an earlier run
-        if there is one.
+        """The observation (all numbers of a run) at a point, from an earlier run if there is one.
 
         Args:
             shapes: whether the shapes of all results are needed; a run without them is repeated.
@@ -216,8 +215,7 @@ class SizeSamples:
         return True
 
     def runs_or_notes(self, point: Point) -> bool:
-        """Whether the module runs at a point (a tuple of sizes); if not, the reason becomes a note
-        for the user."""
+        """Whether the module runs at a point (a tuple of sizes); if not, a note says why."""
         try:
             self.at(point)
         except TraceError as error:

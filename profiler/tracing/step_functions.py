@@ -58,8 +58,7 @@ def axis_with_atoms(
     quick: Callable[[int], bool] = lambda place: True,
 ) -> Axis | None:
     """Search for a basis of functions of one size that gives all numbers of runs: powers and
-    products with its atoms (step functions such as floor((x + 3)/4)); None if no such functions are
-    found.
+    products with its atoms (step functions such as floor((x + 3)/4)); None if there is none.
 
     Args:
         letter, step, start: the size, the number whose multiples are tried, the first place.

@@ -215,8 +215,7 @@ def trace_case(
 
 def by_blocks(samples: SizeSamples, backend: str, *, divided: bool) -> Trace | None:
     """Trace a module of many equal blocks, from runs with fewer blocks; None if the module has no
-    such blocks, or the whole does not follow from these runs. `divided`: whether sizes are written
-    by quotients."""
+    such blocks, or the whole does not follow from these runs. `divided`: sizes are quotients."""
     starts = FormulaSearch(samples, backend, divided=divided).starts()
     if (deep := samples_by_blocks(samples, starts)) is not None:
         with suppress(NotStraight, TraceError):
@@ -276,8 +275,7 @@ def corners(start: Point, room: Sequence[int]) -> Iterator[Point]:
 
 
 def changed_operation(one: Observation, other: Observation) -> str:
-    """Words on an operation whose number of calls differs between two runs at the same sizes; "" if
-    none does."""
+    """Words on an operation whose number of calls differs in two runs at equal sizes, or ""."""
     before, after = Counter(one.names), Counter(other.names)
     for name in [*before, *after]:
         if before[name] != after[name]:

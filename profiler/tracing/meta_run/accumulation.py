@@ -155,8 +155,7 @@ def reference_counts(tensor: Tensor) -> tuple[int, int]:
 
 
 class FirstTermObserver(DispatchMode):
-    """Records the `reference_counts` of the first term of the only sum of two gradients in a
-    backward pass."""
+    """Records the `reference_counts` of the first term of a backward pass's only sum of two."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,8 +172,7 @@ class FirstTermObserver(DispatchMode):
 @cache
 def unshared_counts() -> tuple[int, int]:
     """The numbers of references (to the first of two added gradients, to its storage), if nothing
-    else refers to them, as a dispatch mode sees them; found from the gradient of sin(x) +
-    cos(x)."""
+    else refers to them, as a dispatch mode sees them; found by the gradient of sin(x) + cos(x)."""
     seen = FirstTermObserver()
     with torch.enable_grad(), seen:
         leaf = torch.empty(1, device="meta", requires_grad=True)

@@ -19,14 +19,12 @@ from profiler.tracing.meta_run.target import Sizes, Target, TraceError, build_ta
 
 @dataclass(frozen=True)
 class FlopCounter:
-    """FlopCounterMode's figures beside this project's count of one call, forward and backward, at
-    one set of sizes.
+    """FlopCounterMode's figures beside this project's count of one call, forward and backward.
 
     FlopCounterMode prints 2 for every multiplication of a contraction. `products` are these
     multiplications as counted here, by operation; `left_out` all operations for which it has no
     formula, by name; `total` all operations counted here. FlopCounterMode ignores the groups of a
-    convolution in the gradient of the weight: `ungrouped` are the products that it prints in excess
-    there.
+    convolution in the gradient of the weight: `ungrouped` are the products printed in excess there.
     """
 
     sizes: Mapping[str, int]

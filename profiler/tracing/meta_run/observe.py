@@ -286,8 +286,7 @@ class UnwrittenTensors(SavedTensors):
 
     @staticmethod
     def unpack(packed: PackedTensor) -> Tensor:
-        """Return the tensor that autograd saved as `packed`; RuntimeError if its contents have
-        changed since then."""
+        """Return the tensor that autograd saved as `packed`; RuntimeError if it changed since."""
         if isinstance(packed, Versioned) and packed.tensor._version != packed.version:
             raise RuntimeError(
                 f"a tensor {tuple(packed.tensor.shape)} that a gradient needs has been modified by "
