@@ -91,7 +91,7 @@ def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
     Processors that share a cache have the same `shared_cpu_list`: the cache counts once.
 
     Raises:
-        CacheError: the system does not tell the size of each.
+        CacheError: the system does not tell the size, and the processors, of each.
     """
     caches: dict[tuple[int, str], str] = {}
     for index in sys.glob("cpu[0-9]*/cache/index[0-9]*"):
@@ -99,7 +99,7 @@ def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
             text_in(index / name) for name in ("level", "shared_cpu_list", "size", "type")
         )
         if level.isdecimal() and kind != "Instruction":
-            caches[int(level), shared] = size
+            caches[int(level), shared] = size if shared else ""  # "": two may be one
     last = max((level for level, _ in caches), default=0)
     try:
         sizes = [bytes_of(size) for (level, _), size in caches.items() if level == last]

@@ -309,6 +309,15 @@ def test_a_last_level_of_unknown_size_is_no_smaller_level(tmp_path: Path) -> Non
         last_level_bytes(tmp_path)
 
 
+def test_caches_of_unknown_sharing_have_no_sum(tmp_path: Path) -> None:
+    """Without the list of processors, two caches of one level may be one."""
+    for cpu in range(2):
+        cache(tmp_path, cpu, 3, 3, "32768K", str(cpu), "Unified")
+        (tmp_path / f"cpu{cpu}" / "cache" / "index3" / "shared_cpu_list").unlink()
+    with pytest.raises(CacheError, match=r"found none of level 3$"):
+        last_level_bytes(tmp_path)
+
+
 def test_sizes_of_caches_are_read() -> None:
     assert [bytes_of(text) for text in ("48K", "2M", "1G", "512")] == [49152, 2**21, 2**30, 512]
     with pytest.raises(ValueError, match="invalid literal"):
