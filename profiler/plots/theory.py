@@ -67,7 +67,10 @@ def curve_picture(
     if marks:
         note = f"upright lines: the {found.over} from which on another has the least"
     elif len(lines) > 1 and not missing:
-        note = f"{min(lines, key=lambda line: line.y[-1]).name} has the least throughout"
+        least = min(line.y[-1] for line in lines)  # no break-even: one size is as good as all
+        names = [line.name for line in lines if line.y[-1] == least]
+        verb = "have" if len(names) > 1 else "has"
+        note = f"{EQUAL.join(names)} {verb} the least throughout"
     if note and len(lines) > 2:
         note += "; other crossings are not marked"
     return Picture((panel,), (note,) if note else (), tuple(missing))
