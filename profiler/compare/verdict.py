@@ -31,11 +31,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
+from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec.structs import replace
 
 from profiler.meters.sampler import Disturbed
 from profiler.records.schema import Record
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LEVEL = 0.05
 """The probability of claiming a difference where there is none, over all pairs of a comparison."""
@@ -180,20 +185,20 @@ def ranks(values: Sequence[float]) -> list[int]:
     return [round(2 * rank) for rank in rankdata([abs(value) for value in values])]
 
 
-def signed_rank_counts(doubled: Sequence[int]) -> list[int]:
-    """The distribution of the signed-rank sum: index s -> the number of sign choices for which the
-    positive doubled ranks sum to s.
+def signed_rank_shares(doubled: Sequence[int]) -> NDArray[np.float64]:
+    """The distribution of the signed-rank sum: index s -> the share of all sign choices for which
+    the positive doubled ranks sum to s. Exact up to 53 ranks, of more to the rounding of floats.
 
-    >>> signed_rank_counts([2, 4])  # sums 0, 2, 4 and 6, each once
-    [1, 0, 1, 0, 1, 0, 1]
+    >>> signed_rank_shares([2, 4]).tolist()  # sums 0, 2, 4 and 6, each a quarter
+    [0.25, 0.0, 0.25, 0.0, 0.25, 0.0, 0.25]
     """
-    counts = [1] + [0] * sum(doubled)
-    reach = 0
+    shares = np.zeros(sum(doubled) + 1)
+    shares[0], reach = 1.0, 0
     for rank in doubled:
         reach += rank
-        for total in range(reach, rank - 1, -1):
-            counts[total] += counts[total - rank]
-    return counts
+        shares[: reach + 1] /= 2
+        shares[rank : reach + 1] += shares[: reach + 1 - rank].copy()
+    return shares
 
 
 def signed_rank_p(logs: Sequence[float]) -> float:
@@ -214,10 +219,10 @@ def signed_rank_p(logs: Sequence[float]) -> float:
 
         return float(wilcoxon(nonzero, method="exact").pvalue)
     doubled = ranks(nonzero)
-    counts = signed_rank_counts(doubled)
+    shares = signed_rank_shares(doubled)
     positive = sum(rank for rank, value in zip(doubled, nonzero, strict=True) if value > 0)
-    tail = min(sum(counts[: positive + 1]), sum(counts[positive:]))
-    return min(1.0, float(2 * tail / 2 ** len(nonzero)))
+    tail = min(shares[: positive + 1].sum(), shares[positive:].sum())
+    return min(1.0, float(2 * tail))
 
 
 def walsh(logs: Sequence[float]) -> list[float]:
@@ -233,19 +238,14 @@ def location(logs: Sequence[float]) -> float:
 @lru_cache(maxsize=256)
 def interval_rank(n: int, confidence: float) -> int:
     """The rank, from 1, of the lower end of the centre's confidence interval among the ascending
-    Walsh averages (means of two) of `n` values; 0 if too few for an interval.
+    Walsh averages (means of two) of `n` values; 0 if too few for an interval. Below the rank lie at
+    most (1 - confidence)/2 of all choices of signs.
 
     >>> interval_rank(5, 0.95), interval_rank(6, 0.95), interval_rank(10, 0.95)
     (0, 1, 9)
     """
-    # (1 - confidence) / 2 of all 2**n choices of signs, in whole numbers
-    allowed = math.floor((1 - confidence) / 2 * 2.0**64) * 2**n >> 64
-    below = 0
-    for rank, number in enumerate(signed_rank_counts(range(1, n + 1))):
-        below += number
-        if below > allowed:
-            return rank
-    raise AssertionError(f"expected a confidence between 0 and 1, got {confidence}")
+    below = np.cumsum(signed_rank_shares(range(1, n + 1)))
+    return int(np.argmax(below > (1 - confidence) / 2))
 
 
 def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, float] | None:

@@ -109,6 +109,14 @@ def test_interval_ranks_are_those_printed() -> None:
     assert interval_rank(5, 0.95) == 0
 
 
+def test_of_many_rounds_the_rank_is_that_of_the_normal_distribution() -> None:
+    """The rank sum of n values has the mean n(n + 1)/4 and the variance n(n + 1)(2n + 1)/24."""
+    n = 400
+    normal = n * (n + 1) / 4 - 1.959964 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+    assert interval_rank(n, 0.95) == pytest.approx(normal, abs=5)
+    assert signed_rank_p([1.0, *range(1, n)]) == pytest.approx(2 / 2**n)
+
+
 def test_holm_is_the_step_down_procedure() -> None:
     # Holm (1979): 4 x 0.005, max(0.02, 3 x 0.01), max(0.03, 2 x 0.03), max(0.06, 0.04).
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
