@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.buffers import last_positions
 from costmodel.language.equations import Mixer, System
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.subject import system_of
@@ -711,6 +712,16 @@ def decoded(case: ModuleCase, tokens: int) -> Tensor:
     return torch.stack(rows, dim=1)
 
 
+def other_rows(case: ModuleCase) -> Tensor:
+    """Other rows for the input (batch, l, ...) of a case: its batch in reverse order, negated; each
+    token number is replaced by the next, the largest by the first, as the batch may be one sequence
+    and no number may exceed the bound of its entry."""
+    rows, array = case.x.flip(0), case.mixer.role("input")
+    if rows.is_floating_point():
+        return -rows
+    return (rows + 1) % torch.from_numpy(last_positions(array, case.sizes)).clamp(min=1)
+
+
 OF_ANOTHER = ", in a step of another sequence"
 OF_A_COPY = ", in a step of a copied state"
 """Which step gave a wrong row, in words; a step of the sequence itself is not named."""
@@ -732,11 +743,11 @@ class Decoding(Trial):
     def findings(self) -> Iterator[Finding]:
         """Yield, after decoding, (kind, sentence) for tensors, settings or earlier rows that steps
         changed, and for the first wrong row (`_wrong_row`). A row of a wrong shape is the only
-        finding. The other sequence is the batch in reverse order, negated if not token numbers; the
-        copy holds l // 2 rows of this sequence, and goes on with the other's."""
+        finding. The other sequence is `other_rows`; the copy holds l // 2 rows of this sequence,
+        and goes on with the other's."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
-        swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
+        swapped = other_rows(case)
         other = ModuleCase(case.mixer, case.sizes, case.module, swapped, case.beside)
         parted = replace(other, x=torch.cat([x[:, : l // 2], swapped[:, l // 2 :]], dim=1))
         # words that follow a sentence -> decoded rows: of this sequence, of the other, of the copy

@@ -17,6 +17,7 @@ import costmodel as cm
 from costmodel.proofs.check import Proof
 from profiler.modules import implementations
 from profiler.proofs import equality
+from profiler.proofs.cases import ModuleCase
 from profiler.proofs.deep import (
     KINDS,
     PRECISIONS,
@@ -31,7 +32,14 @@ from profiler.proofs.equality import not_reached
 from profiler.proofs.history import BEFORE
 from profiler.proofs.room import tensors_held
 from profiler.proofs.rounding import WrongKernels, sharp
-from profiler.proofs.trial import KEEPS_APART, Decoding, Refused, Subject, Trial
+from profiler.proofs.trial import (
+    KEEPS_APART,
+    Decoding,
+    Refused,
+    Subject,
+    Trial,
+    other_rows,
+)
 from tests.stand_ins import Instead, substitute
 from tests.user_mixers import PLAIN, WINDOW, Change, written
 
@@ -683,6 +691,17 @@ def test_a_step_that_fails_beside_other_steps_alone_is_told_the_cause(tmp_path: 
         assert found == [
             ("step", f"the module fails: expected [1, 3], got [1, 2]{of}") for of in cause
         ]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_the_other_sequence_of_token_numbers_is_another_one(batch: int) -> None:
+    mixer = cm.Mixer("looked-up")
+    l, d, u = mixer.sizes("l d u")
+    mixer.input("tokens", l, below=u)
+    mixer.output("y", l, d)
+    tokens = torch.tensor([[0, 4, 2, 0]] * batch)
+    case = ModuleCase(mixer, {"l": 4, "d": 2, "u": 5}, torch.nn.Identity(), tokens)
+    assert other_rows(case).tolist() == [[1, 0, 3, 1]] * batch
 
 
 def test_a_step_is_not_blamed_where_forward_alone_is_wrong(tmp_path: Path) -> None:
