@@ -151,7 +151,7 @@ class Training:
             try:
                 made = Step(name, self.amount.batch, self.device, self.seed)
                 made()
-            except RuntimeError as error:
+            except Exception as error:  # the other networks are measured all the same
                 self.failed[name] = failure(error)
                 continue
             self.steps[name], self.sizes[name] = made, made.sizes

@@ -710,14 +710,15 @@ def test_a_run_of_other_rounds_or_another_device_does_not_answer(
     assert len(read(file)[0]) == 3 * len(AS_PRINTED)
 
 
+@pytest.mark.parametrize("kind", [RuntimeError, TypeError, IndexError])
 def test_a_network_that_fails_is_said_and_the_others_go_on(
-    instead: Instead,
+    kind: type[Exception], instead: Instead
 ) -> None:
     instead(peak_memory=lambda *_, **__: Unavailable("no memory"))
     training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=2))
 
     def broken() -> None:
-        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+        raise kind("CUDA out of memory. Tried to allocate 2 GiB")
 
     training.steps.pop("terroa-ssa")
     training.names = ["terroa-ssa"]
