@@ -306,7 +306,7 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 
 @cache
 def _read(parts: tuple[str, ...]) -> Convention:
-    """The convention of names without duplicates, sorted into accounting, rewrites or peer. The
+    """The convention of the names `parts`, each once, sorted into accounting, rewrites or peer. The
     default scale is left out of the rewrites, so that naming it changes no answer. Raises
     ConventionError: an unknown name (`recompute=ARRAY` takes any text), a peer with other names,
     names that exclude each other, or a padding (`padded`, `padded-rows`) without `dense`."""

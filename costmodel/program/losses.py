@@ -56,9 +56,9 @@ def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
     """The loss as a mixer: y (1,) is the cross-entropy of scores x (l, u) and a target class (1 to
     u) per row, `target` (l,), which is minus the mean over rows of the target's log-softmax.
 
-    Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's maximum
-    first. `smoothed`: a tenth of the target is spread over the classes (label smoothing, Szegedy et
-    al. 2015, arXiv 1512.00567, section 7); its two factors do not depend on the input.
+    `shape` is (l, u). Form `plain` takes exponentials of the scores as they are, `stable` subtracts
+    each row's maximum first. `smoothed`: a tenth of the target is spread over the classes (label
+    smoothing, Szegedy et al. 2015, arXiv 1512.00567, section 7): factors 9/10 and 1/(10*u).
     """
     m = _empty_mixer("Cross-entropy of scores", shape)
     l, u = shape

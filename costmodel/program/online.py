@@ -88,8 +88,9 @@ def require_even_blocks(system: System) -> None:
 
 
 def _softmax(system: System, result: Equation, rows: int, from_zero: bool) -> _Softmax | None:
-    """The softmax whose weights the equation `result` defines; None without one, or for one that
-    stays as it is (with a window, a sink or other readers of weights: see `in_blocks_of_keys`)."""
+    """The softmax whose weights, powers over their sum, the equation `result` defines; None without
+    one, or for one that stays as it is (with a window, a sink or other readers of weights: see
+    `in_blocks_of_keys`, which takes `rows` and `from_zero`)."""
     value = result.value
     if not isinstance(value, Div) or not isinstance(value.left, Ref):
         return None

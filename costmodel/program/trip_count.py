@@ -27,8 +27,9 @@ MOST_CASES = 4
 
 def terms_of(over: tuple[Index, ...]) -> Poly:
     """The number of terms of a reduction over `over`, a polynomial in the indices around it and
-    sizes. It holds where every range has a value: for j in 2..i it is i - 1. Unsupported if ranges
-    depend on each other and their number of points has several cases."""
+    sizes: Min(i, w) for the last w rows up to i. It holds where every range has a value: for j in
+    2..i it is i - 1. Unsupported if ranges depend on each other and their number of points has
+    several cases."""
     names = {index.atom for index in over}
     coupled = any(names & b.letters for i in over for b in i.lower + i.upper)
     if coupled:

@@ -399,9 +399,9 @@ def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
 
 
 def _selected_among(system: System, at: Ref, name: str) -> Index | None:
-    """An index over the positions among which the entry `at` of an index array was selected, such
-    as 1..i for the entry of row i. None if only the bound `below` of the array is known: it is
-    given or defined by several equations, or `at` does not determine the range."""
+    """An index `name` over the positions among which the entry `at` of an index array was selected,
+    1..i for the entry p[i, s] of a top-k over j in 1..i. None if only the bound `below` of the
+    array is known: it is given, defined by several equations, or `at` leaves the range open."""
     (equation, *others) = system.defining.get(at.array, ()) or (None,)
     if equation is None or others or not isinstance(equation.value, Select):
         return None
@@ -442,9 +442,10 @@ def _check_written_inside(system: System, equation: Equation) -> Iterator[Suspec
 def _check_read(
     system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]
 ) -> Iterator[Suspect]:
-    """Raise EquationError unless every entry that a reference reads lies in its array and is
-    defined, and every index array that it gathers by, p in x[p[i]], holds a position there; yield
-    the entries that may break this at larger sizes than the small ones (`_refuse`)."""
+    """Raise EquationError unless every entry that a reference, in sums over the indices `over`,
+    reads lies in its array and is defined, and every index array that it gathers by, p in x[p[i]],
+    holds a position there; yield the entries that may break this at larger sizes than the small
+    ones (`_refuse`)."""
     around = equation.domain.union(*(index.constraints for index in over))
     hidden = [index.atom for index in (*equation.indices, *over)]
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):

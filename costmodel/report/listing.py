@@ -127,7 +127,8 @@ class Entry:
 def matching(word: str, modules: Modules) -> list[Entry]:
     """The entries of the built-in mixers that have a word beginning with `word`, in any case, in
     their name, title, idea, family, source, options or references; all mixers for "". A name with
-    options or sizes, such as `gqa+bias{h=64}`, finds the mixer that has them.
+    options or sizes, such as `gqa+bias{h=64}`, finds the mixer that has them. `modules`: name of a
+    mixer -> its torch modules, for the entries' cells.
 
     Raises:
         UnknownMixer: there is none; the message names the column that the word means, the options

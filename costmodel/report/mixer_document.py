@@ -359,7 +359,8 @@ def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
 def _less_in_other_forms(figure: Figure, rows: Sequence[Row], given: Given) -> Iterator[Note]:
     """Yield a note for each mixer of which other forms, without a row, hold less of a figure (the
     state) than a row does, with the amount: a formula for one sequence, or a number where the
-    formula has several cases. Rows that hold as much at twice the length are passed over."""
+    formula has several cases. Rows that hold as much at twice the length are passed over. `given`:
+    letter -> the values given, for the sizes that a row's form lacks."""
     shown = {(row.mixer, row.form) for row in rows}
     lesser: dict[Mixer, dict[Line, dict[str, None]]] = {}  # mixer -> amount -> forms
     for row in rows:

@@ -200,8 +200,8 @@ def _faster_end(
 def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
-    """Yield, for a depth in the logarithms of two numbers with a constant sum, the three pairs of
-    numbers of which one is best, each as part -> further bounds on it. For ceil_log2(i) +
+    """Yield, for a depth `shape` in the logarithms of two numbers with a constant sum, the three
+    pairs of numbers of which one is best, each as part -> further bounds on it. For ceil_log2(i) +
     ceil_log2(l + 1 - i) at l = 10, i and l + 1 - i are bounded by (10, 2), (5, 5) or (2, 10). One
     mapping without bounds if no term of one number grows while a term of the other falls. Raises
     Unsupported: the depth depends on more than the logarithms of two numbers with a constant

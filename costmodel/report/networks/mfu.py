@@ -9,9 +9,9 @@ from costmodel.report.document import Cell, Column, Note, Table
 
 
 def tables(found: Sequence[Compared], number: str) -> Iterator[Table]:
-    """Yield two tables: a row for each formula for MFU with its operations beside the exact number
-    (a note for one without), and a row for each term in which a formula differs from the exact
-    operations; `number` ends the labels of the tables."""
+    """Yield two tables: a row for each formula for MFU (of `found`) with its operations beside the
+    exact number (a note for one without), and a row for each term in which a formula differs from
+    the exact operations; `number`, such as "-2" or "", ends the labels of the tables."""
     # all formulas have the same exact terms beside them, and "6N" has a number for every network
     exact = sum(one.exact for one in next(f for f in found if f.differences).differences)
     columns = (
