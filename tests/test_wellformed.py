@@ -82,6 +82,13 @@ def reads_what_nobody_defines(m: Any, f: Any, x: Any, y: Any) -> None:
     y[i, a] = cm.sum_(z[i, k] * x[k, a], over=k)
 
 
+def rows_twice_by_one_equation(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, d, i, _, a = indices(m, f)
+    z, k = f.array("z", l + 1, d), f.index("k", 1, 2)
+    z[i + k - 1, a] = x[i, a]
+    y[i, a] = z[i, a]
+
+
 FORMS: dict[Write, str] = {
     transposed: "y is defined outside its extents (l, d)",
     past_the_end: "y reads x outside its extents (l, d)",
@@ -89,6 +96,7 @@ FORMS: dict[Write, str] = {
     weights_too_short: "y reads w outside its extents (w)",
     first_row_missing: "y is not defined everywhere",
     first_row_twice: "two equations of y define one entry",
+    rows_twice_by_one_equation: "the equation of z defines one entry twice",
     reads_what_nobody_defines: "y reads entries of z that no equation defines",
 }
 

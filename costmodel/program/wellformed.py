@@ -33,6 +33,7 @@ from costmodel.language.nodes import (
     Position,
     Ref,
     Select,
+    polys_of,
     position_value,
     refs,
 )
@@ -156,8 +157,9 @@ def check_at(system: System, sizes: Mapping[str, int]) -> None:
 def check_form(system: System) -> tuple[tuple[Equation, Suspect], ...]:
     """Raise EquationError unless every entry that is read exists, every entry is defined at most
     once, every entry of the output is defined, selections have enough entries, and the output
-    depends on every array, at small sizes. Arrays whose entries lie at a stride are checked by
-    enumeration. Returns (equation, entries that may be wrong at larger sizes), for `check_at`.
+    depends on every array, at small sizes. Arrays whose entries lie at a stride, and entries that
+    one equation defines twice, are checked by enumeration. Returns (equation, entries that may be
+    wrong at larger sizes), for `check_at`.
 
     Args:
         system: a form lowered without rewrites (`dense` reads outside arrays on purpose).
@@ -187,6 +189,7 @@ def check_form(system: System) -> tuple[tuple[Equation, Suspect], ...]:
             check_or_note(
                 equation, equation.array, partial(_check_written_inside, system, equation)
             )
+            _check_written_once(system, equation)
             for ref, over in refs(equation.value):
                 check_or_note(
                     equation, ref.array, partial(_check_read, system, equation, ref, over)
@@ -480,6 +483,22 @@ def _check_read(
         missing = outside(found, _regions(system.defining[ref.array]))
         words = f"{equation.name} reads entries of {ref.array.name} that no equation defines"
         yield from _refuse(system, ref.array, missing, words)
+
+
+def _check_written_once(system: System, equation: Equation) -> None:
+    """Raise EquationError if, at one of the small sizes, an equation defines an entry at two points
+    of its indices, as that of z[i + k] does; indices alone in a position need no trial."""
+    alone = {part.variables for part in polys_of(equation.positions)}
+    gathers = any(isinstance(position, Gather) for position in equation.positions)
+    if gathers or all({index.atom} in alone for index in equation.indices):
+        return  # a left side with a gather is refused by another check
+    for sizes in _small(system):
+        entries = [*_entries(equation.positions, equation.indices, sizes)]
+        if len({*entries}) < len(entries):
+            raise EquationError(
+                f"the equation of {equation.name} defines one entry twice (for instance at "
+                f"{_at(sizes)}): give each index a position of its own"
+            )
 
 
 def _check_defined_once(system: System, equations: Sequence[Equation]) -> Iterator[Suspect]:
