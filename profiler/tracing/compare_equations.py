@@ -4,8 +4,7 @@ The equations' formula is subtracted from the traced formula, class by class (mu
 as polynomials. A *switch* is a form (another set of equations for the same function) or a rewrite
 (a named change of equations, `safe-softmax`). The equations are counted again under every form and
 set of rewrites; the causes are the switches that leave least unexplained, turned one after another.
-The arithmetic of a backward pass on zeros that pad gradients is a separate cause, counted from the
-module.
+The arithmetic of a backward pass on zeros that pad gradients is a cause counted from the module.
 
 If the equations count by cases (l < w, l >= w), the module is traced at sizes of each case and
 compared there; by cases of the remainder, if floors (floor(l/C)) leave a case without formulas.
@@ -55,7 +54,7 @@ from profiler.tracing.divisions import (
     with_known_floors,
 )
 from profiler.tracing.meta_run.target import TraceError, Variables, listed_sizes
-from profiler.tracing.result import Cases, Trace
+from profiler.tracing.result import Cases, Trace, Value
 from profiler.tracing.zero_gradients import MOST_MADE
 
 
@@ -138,19 +137,7 @@ def compare_pass(
             f"{trace.target} cannot be compared with {mixer.name}: no counting rule for {listed}"
         )
     plain = equation_counts(mixer, mixer.default_form, (), trace, phase)
-    traced: Classes = {}
-    for class_, poly in counted.items():
-        if isinstance(poly, Cases):
-            raise ByCases([region for region, _ in poly.pieces])
-        if not isinstance(poly, Poly):
-            # raises ByCases for a form that counts by cases: the module may have a formula in each
-            for form in forms_with_sizes_of(trace, mixer):
-                equation_counts(mixer, form, (), trace, phase)
-            raise TraceError(
-                f"{trace.target} has no formula for operations of class {class_}: {poly}"
-            )
-        if poly.terms:
-            traced[class_] = poly
+    traced = polynomials_of(counted, mixer, trace, phase)
     filled, notes = known_zero_arithmetic(trace) if phase == "backward" else ({}, ())
     form, rewrites = closest_switches(mixer, trace, phase, classes_minus(traced, filled), likely)
     current, causes = plain, []
@@ -195,6 +182,23 @@ def in_asked_sizes(classes: Classes, trace: Trace) -> Classes:
     return {name: asked_formula(poly, trace.divisions) for name, poly in classes.items()}
 
 
+def polynomials_of(counted: Mapping[str, Value], mixer: Mixer, trace: Trace, phase: str) -> Classes:
+    """The polynomials of the classes `counted` in a traced pass, without those that are 0. Raises
+    ByCases: a class counts by cases or, if some class has no formula, a form of the equations does;
+    else TraceError: a class has no formula."""
+    for class_, poly in counted.items():
+        if isinstance(poly, Cases):
+            raise ByCases([region for region, _ in poly.pieces])
+        if not isinstance(poly, Poly):
+            # raises ByCases for a form that counts by cases: the module may have a formula in each
+            for form in forms_with_sizes_of(trace, mixer):
+                equation_counts(mixer, form, (), trace, phase)
+            raise TraceError(
+                f"{trace.target} has no formula for operations of class {class_}: {poly}"
+            )
+    return {name: poly for name, poly in counted.items() if isinstance(poly, Poly) and poly.terms}
+
+
 def known_zero_arithmetic(trace: Trace) -> tuple[Classes, tuple[str, ...]]:
     """Count the operations of a traced backward pass on zeros that pad gradients. Returns a pair:
     class of operations (mul, add, ...) -> their number, as a polynomial in the sizes; notes on
@@ -219,8 +223,7 @@ def known_zero_arithmetic(trace: Trace) -> tuple[Classes, tuple[str, ...]]:
 
 def compare_passes(trace: Trace, name: str | Mixer) -> list[Difference]:
     """The differences between a traced module and a mixer's equations, of the forward and the
-    backward pass, by cases if the equations count by cases; a pass that cannot be compared has a
-    reason.
+    backward pass, by cases if the equations do; a pass that cannot be compared has a reason.
 
     Raises:
         UnknownMixer: no such mixer.
@@ -304,8 +307,7 @@ def by_quotients(
 ) -> list[Difference]:
     """The differences of one pass from the equations in a case, after a size l under one of the
     floors `over` (such as floor(l/C)) is written by its quotient, l = C*q + r. [] if no part of the
-    case can be compared in these letters; one difference with a reason if the floors divide the
-    size in too many ways."""
+    case can be compared in these letters; one, with a reason, if floors divide it in many ways."""
     try:
         parts = traces.parts(case, over)
     except TraceError as refused:
