@@ -191,8 +191,7 @@ def prove_cases(
     done: str = f"to {TOLERANCE:g} in float64",
     blamed: Callable[[Mapping[str, int]], str] = lambda sizes: "",
 ) -> Proof:
-    """Compare the module with its equations by `compare` at each set of small sizes, and return the
-    proof `name`.
+    """Make the proof `name`: `compare` the module with its equations at each set of small sizes.
 
     The proof fails at the smallest sizes at which `compare` returns a sentence. Its detail is this
     sentence, followed by the words of `blamed` (the wrong equation) at these sizes. An error of the

@@ -88,8 +88,7 @@ class _Rounded(DispatchMode):
     """
 
     def __init__(self, digits: Digits, chance: torch.Generator | None) -> None:
-        """Round results to the numbers of a type, `digits`: at random by `chance`, or (None) to
-        the nearest."""
+        """Round results to numbers of a type, `digits`: by `chance`, or (None) to the nearest."""
         super().__init__()
         self.digits, self.chance = digits, chance
         carried = Digits.of(torch.float32)

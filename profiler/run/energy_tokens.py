@@ -19,8 +19,7 @@ KEPT = ("systematic", "labels", "tokens")
 
 
 def tokens(phase: str, sizes: Mapping[str, int]) -> int:
-    """The number of tokens that a call handles: b in inference (one per sequence), b x l in other
-    phases.
+    """The tokens that a call handles: b in inference (one per sequence), b x l in other phases.
 
     >>> tokens("inference", {"b": 4, "l": 128}), tokens("training", {"b": 4, "l": 128})
     (4, 512)

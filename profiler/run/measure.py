@@ -72,8 +72,7 @@ def measure(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """Measure one implementation: operations, memory, time, energy, and hardware counters if asked
-    for.
+    """Measure one implementation: operations, memory, time, energy, hardware counters if asked for.
 
     Args:
         limits: the stopping rules of latency.
@@ -652,8 +651,7 @@ def is_busy(latency: Measured | None) -> bool:
 
 
 def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:
-    """The first reading that left the device unusable, so that no other may follow; None if the
-    device is usable."""
+    """The first reading that left the device unusable, so that no other may follow, or None."""
     return next((m for m in measured.values() if isinstance(m, DeviceLost)), None)
 
 

@@ -269,8 +269,7 @@ class Launches:
         return first + (second - first) * (request.sizes["l"] - SHORT[0]) // (SHORT[1] - SHORT[0])
 
     def at(self, request: Request, length: int) -> int:
-        """The number of operations that a request's call launches at a length, counted on the CPU;
-        0 if the call fails."""
+        """How many operations a request's call launches at a length, on the CPU; 0 if it fails."""
         sizes = {**request.sizes, **dict.fromkeys({"l", "t"} & {*request.sizes}, length)}
         try:
             work = prepare(replace(request, sizes=sizes, device="cpu"))

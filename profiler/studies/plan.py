@@ -157,8 +157,7 @@ def measurable(name: str) -> None:
 
 
 def size_of_one(letter: str, mixers: Sequence[str]) -> None:
-    """StudyError for a letter that is a size of none of the mixers, and for l and d, which the grid
-    sets."""
+    """StudyError for a letter that is a size of no mixer, and for l and d, which the grid sets."""
     if letter in ("l", "d") or not any(letter in load_mixer(name).letters for name in mixers):
         there = dict.fromkeys(x for name in mixers for x in load_mixer(name).letters)
         own = ", ".join(x for x in there if x not in ("l", "d")) or "there is none"
