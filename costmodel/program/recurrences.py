@@ -360,7 +360,7 @@ def _plain(position: Position) -> Poly:
 def _check_order(system: System, found: Sequence[Block]) -> None:
     """Raise EquationError if an equation defines entries at gathered positions, such as y[p[i]], or
     reads an array, other than those of its own loop, that no equation defines or that a later
-    equation completes."""
+    equation completes. `found`: the system's blocks."""
     block_of = {e: block for block in found for e in block.equations}
     order = {e: k for k, e in enumerate(system.equations)}
     last = {array: order[es[-1]] for array, es in system.defining.items()}

@@ -117,8 +117,9 @@ def _all_have_values(over: tuple[Index, ...], around: Constraints) -> bool:
 
 def _in_cases(number: Exact, around: Constraints) -> Exact:
     """The number with rounded quotients of indices replaced, case by case. For k in 1..C, floor((l
-    - k)/C) is floor(l/C) where k is at most the remainder of l/C, and 1 less for larger k. A
-    quotient without two such values stays. `around`: the constraints on the indices."""
+    - k)/C) is floor(l/C) where k is at most the remainder of l/C, and 1 less for larger k. A piece
+    stays from its first quotient without two such values on. `around`: the constraints on the
+    indices."""
     result = Exact()
     for guards, poly in number.pieces:
         atom = next((a for p in (poly, *by_text(guards)) if (a := _floor_of_index(p))), None)

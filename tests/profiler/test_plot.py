@@ -161,7 +161,7 @@ def test_a_curve_has_the_values_of_the_question_and_the_break_evens_of_crossover
     assert (panel.x.name, panel.y.name) == ("sequence length, l", "total (operations)")
     (note,) = of_mixers(*mixers, "mamba-2", d=1024, n=16).notes
     assert note == "mamba-2 has the least throughout; other crossings are not marked"
-    (note,) = of_mixers(*mixers, "self-attention+bias", by="parameters", over=("d",)).notes
+    (note,) = of_mixers(*mixers, "self-attention+bias", by="parameters", over="d").notes
     assert note.startswith("self-attention = linear-attention have the least throughout")
 
 
