@@ -150,7 +150,8 @@ def held_arrays(
     """Yield the live range of each array with its entries, without weights and their gradients,
     which `Peak` counts separately. A range is from the first of `steps` (an equation, or those of a
     loop; numbered from 0) that writes an array (0 for given arrays) to the last that reads it, or
-    the first if none does; inputs, contexts and results are held to the end."""
+    the first if none does; inputs, contexts and results are held to the end. An array that its own
+    loop alone reads, one row back, has the entries of one row."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.shared_gradients}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
@@ -164,7 +165,6 @@ def held_arrays(
         kept = array.role in ("input", "context") or array in system.results(phase)
         first = written.get(array, 0)
         last = end if kept else max(read.get(array, {first}))
-        # an array that its own loop alone reads, at most one row back, holds one row
         inside = array in written and read.get(array) == {first} and not kept
         count = _row if inside and _row_by_row(system, array) else entries_held
         yield Held(array, count(system, array), first, last, once=held_once(system, array))

@@ -197,8 +197,8 @@ of executed operations share one here."""
 
 def peer_counts(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     """Array as the mixer's author wrote it -> the operations that a peer (the counter of another
-    tool) counts for the equation in a phase (`training`: the forward pass; `training-step`: that
-    and the gradients), if every contraction is one dense kernel on a CPU.
+    tool) counts for the equation in a phase (`training`: the forward pass; `backward`: the
+    gradients; `training-step`: both), if every contraction is one dense kernel on a CPU.
 
     The peer counts multiplications, and as many additions if it counts a multiply-add as two
     operations. Its counts of other classes are unknown, not 0: tables show a dash.
