@@ -226,7 +226,7 @@ def _labels(reading: Reading) -> list[str]:
 
 def from_system(place: torch.device, host: Host) -> tuple[str, list[Figure]]:
     """(name of a device, figures that torch or the operating system states: multiprocessors, bytes
-    of memory and cache, clock in Hz); unknown figures are left out."""
+    of memory and cache, clock in Hz); unknown figures are left out. `host` reads a CPU's facts."""
     found: dict[str, tuple[float | None, str]] = {}  # figure -> (value, source)
     if place.type == "cuda":
         about: Any = torch.cuda.get_device_properties(place)

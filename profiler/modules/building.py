@@ -55,9 +55,10 @@ def _construct(
     seed: int,
 ) -> nn.Module:
     """Construct the module by its class from those of the sizes that the class takes; the head
-    width h, where the class needs one and none is given, is d/n. torch's random state stays as it
-    was. Raises ValueError: a size is missing, not positive or refused by the class, or h is given
-    to a class whose heads have the width d/n."""
+    width h, where the class needs one and none is given, is d/n. `seed` is that of numbers that the
+    class draws itself; torch's random state stays as it was. Raises ValueError: a size is missing,
+    not positive or refused by the class, or h is given to a class whose heads have the width
+    d/n."""
     given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
     if implementation.options:
         given["options"] = implementation.options

@@ -125,9 +125,10 @@ class Place(nn.Module):
     """A sublayer: a part with what stands around it, None where nothing does."""
 
     def __init__(self, sublayer: Sublayer, stack: blocks.Stack, making: Making) -> None:
-        """Make the modules of a sublayer of a stack: its part, and what stands around it (norms,
-        dropout, residual sum). Rows that a later part reads have a name, in `Use.writes` of the
-        part that makes them and in `Use.reads` of the later one; "" reads the sublayer's own."""
+        """Make, by `making`, the modules of a sublayer of a stack: its part, and what stands around
+        it (norms, dropout, residual sum). Rows that a later part reads have a name, in `Use.writes`
+        of the part that makes them and in `Use.reads` of the later one; "" reads the sublayer's
+        own."""
         super().__init__()
         self.beside = sublayer.beside  # reads what the sublayer before it reads
         part = sublayer.part
@@ -237,8 +238,9 @@ class Stack(nn.Module):
     """An encoder or a decoder: what stands before the layers, the layers, what stands after."""
 
     def __init__(self, stack: blocks.Stack, making: Making) -> None:
-        """Make the modules of a stack, with its blocks as layers in turn. If it has fewer `sets` of
-        parameters than layers, as ALBERT has, 3 consecutive ones of 6 in 2 sets are one module."""
+        """Make the modules of a stack by `making`, with its blocks as layers in turn. If it has
+        fewer `sets` of parameters than layers, as ALBERT has, 3 consecutive ones of 6 in 2 sets are
+        one module."""
         super().__init__()
 
         def made(uses: tuple[Use, ...]) -> nn.ModuleList:

@@ -50,9 +50,10 @@ class Twin(nn.Module):
     """
 
     def __init__(self, network: Network, making: Making) -> None:
-        """Make the modules of a network: the encoder (if there is one), the decoder or only stack,
-        and the parts after the layers. `probabilities` and `smoothed` keep whether a softmax, and a
-        loss with smoothed labels, end the network. TwinError for a part without a module."""
+        """Make the modules of a network by `making`: the encoder (if there is one), the decoder or
+        only stack, and the parts after the layers. `probabilities` and `smoothed` keep whether a
+        softmax, and a loss with smoothed labels, end the network. TwinError for a part without a
+        module."""
         super().__init__()
         about = network.described
         self.name, self.sizes, self.towers = network.name, dict(making.sizes), about.towers

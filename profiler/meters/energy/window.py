@@ -274,7 +274,7 @@ def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
 
 def by_counter(poller: Poller, first: int, last: int) -> Stretch:
     """The power, and its spread, between the edges with the indices `first` and `last`; `check_W`
-    is the power by the power reading, a second sensor.
+    is the power by the power reading, a second sensor, which `poller` read meanwhile.
 
     Raises:
         CounterFault: the counter jumped between the two edges.
