@@ -221,9 +221,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     return [replace(row, point=point) for row in latency_rows(values, level, failed, unit, marks)]
 
 
-def _by_round(
-    block: Sequence[Measurement],
-) -> tuple[dict[str, dict[int, Reading]], dict[str, str]]:
+def _by_round(block: Sequence[Measurement]) -> tuple[dict[str, dict[int, Reading]], dict[str, str]]:
     """(candidate -> round, from 0 -> its latency; candidate -> which round was measured twice) of
     the records of one point. A candidate has the name `MIXER IMPLEMENTATION`, followed by its
     values of the sizes that some records lack."""

@@ -51,14 +51,7 @@ from profiler.records.reading import (
     taken_once,
 )
 from profiler.records.words import PHASES
-from profiler.run.called import (
-    Called,
-    Peers,
-    called_by,
-    fvcore_of,
-    on_meta,
-    parameters_of,
-)
+from profiler.run.called import Called, Peers, called_by, fvcore_of, on_meta, parameters_of
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.plain import PlainModule
 from profiler.run.prepare import PreparedCall, prepare
@@ -612,10 +605,7 @@ def kernels_of(work: PreparedCall, device: str, dispatched: DispatchCounts) -> M
 
 
 def latencies_of_work(
-    work: PreparedCall,
-    request: Request,
-    dispatched: DispatchCounts,
-    limits: LatencyLimits | None,
+    work: PreparedCall, request: Request, dispatched: DispatchCounts, limits: LatencyLimits | None
 ) -> dict[str, Measured]:
     """Measure the call's latency: hot (calls one after another), cold (caches emptied before) and
     as a CUDA graph. Return a dict: name -> reading, or the reason why there is none. The reading

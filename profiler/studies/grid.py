@@ -98,11 +98,7 @@ class GridStudy:
         return of_device(self.plan.devices, device, self.name)
 
     def measure(
-        self,
-        manner: Manner,
-        output: Path,
-        progress: Progress,
-        tell: Callable[[str], None],
+        self, manner: Manner, output: Path, progress: Progress, tell: Callable[[str], None]
     ) -> Done:
         """Measure the points that the file `output` lacks, as `costmodel sweep` does, and return a
         sentence per failure and whether each point was measured, ran out of memory or was refused

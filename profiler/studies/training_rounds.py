@@ -205,12 +205,7 @@ class Training:
         return (record.device, record.sizes["b"], record.counts) == own
 
     def record(
-        self,
-        name: str,
-        found: Rounds,
-        memory: Measured,
-        energy: Measured,
-        identity: str,
+        self, name: str, found: Rounds, memory: Measured, energy: Measured, identity: str
     ) -> Measurement:
         """Make the record of a network, from its times in `found`, its peak memory (B) and energy
         (J), each a reading or why there is none, and the id of the comparison, `identity`."""
