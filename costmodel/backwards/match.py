@@ -222,10 +222,11 @@ def compared(
     given: Given,
 ) -> Match:
     """The values of the size `vary` of the first mixer of `pair` at which a figure equals that of
-    the second mixer, or is nearest to it; `forms` are those of both. `given`: size -> one value, or
-    the letter of an equal size; a value given for `vary` is that of the second mixer alone. A
-    network as first mixer has `vary` open, whatever its configuration says. Raises Unanswered,
-    Unsupported and SizeError as `nearest`, and SizeError for unknown, several or unfit values."""
+    the second mixer, or is nearest to it; `forms` are those of both, which share the phase,
+    convention and element types. `given`: size -> one value, or the letter of an equal size; a
+    value given for `vary` is that of the second mixer alone. A network as first mixer has `vary`
+    open, whatever its configuration says. Raises Unanswered, Unsupported and SizeError as
+    `nearest`, and SizeError for unknown, several or unfit values."""
     (one, two), (form, other_form) = pair, forms
     one = opened(one, vary)
     refuse_unknown([vary], (one, two))

@@ -1,8 +1,8 @@
 """Sentences for command lines that cannot be parsed, each with advice on what to type instead.
 
 The exceptions of the parser (typer or click) name the option or argument, but their texts differ
-between versions. The sentences are therefore made here, from the words of the command line and from
-the type of the option.
+between versions. The sentences are therefore made here, from the words of the command line
+(`typed`, without the program's name), the exception (`error`), and the type of the option.
 """
 
 from __future__ import annotations
