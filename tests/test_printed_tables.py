@@ -161,6 +161,25 @@ def test_a_text_that_no_size_can_be_is_read_as_none(size: str) -> None:
     assert in_latex.sizes == in_csv.sizes == {} and in_latex.text == in_csv.text == "3"
 
 
+@pytest.mark.parametrize(
+    ("cell", "note"),
+    [
+        (r"$d^2$ if $l \leq d$; $d^2$ if $l > d$", ""),
+        (r"$d^2$ if $l$; $l$ if $l > d$", "'l': expected a condition such as l > d"),
+        (r"$l$ if $l < d < n$", "'l < d < n': expected a condition such as l > d"),
+        ("$d^2 = d^2 = 1$", "expected a formula and at most one simplification, got 3 formulas"),
+    ],
+)
+def test_a_cell_has_cases_and_one_simplification(cell: str, note: str, tmp_path: Path) -> None:
+    path = tmp_path / "paper.tex"
+    path.write_text(
+        rf"\begin{{tabular}}{{ll}} Layer & Parameters \\ WE & {cell} \end{{tabular}}",
+        encoding="utf-8",
+    )
+    ((claim,), _, _) = vars(claims(path, Asked(phase="training"))).values()
+    assert claim.unchecked == note
+
+
 def test_a_row_without_a_phase_has_that_of_the_caption() -> None:
     table = r"\begin{tabular}{lrr} Layer & phase & mul \\ SHE & & 3 \end{tabular}"
     (cell,) = of_latex(rf"\caption{{One new token}} {table}", {})

@@ -132,8 +132,8 @@ def claim_class(
             O(...) means the order itself, not an upper bound.
 
     Raises:
-        ValueError: a growth without O(...), an equation behind O(...), or a formula that cannot be
-            read.
+        ValueError: a growth without O(...), an equation behind O(...), more than two formulas, or
+            one that cannot be read.
     """
     if little := _LITTLE.fullmatch(parts[0]):
         raise ValueError(
@@ -150,6 +150,10 @@ def claim_class(
         formula = printed(order[2], symbols, growing=True).text
         bound = growing is not None and "O" in order[1]
         return partial(OrderClaim, formula=formula, growing=growing or {}, bound=bound)
+    if len(parts) > 2:
+        raise ValueError(
+            f"expected a formula and at most one simplification, got {len(parts)} formulas"
+        )
     try:
         formula, *equals = (printed(part, symbols).text for part in parts)
     except FormulaError as reason:

@@ -428,17 +428,21 @@ def _stating(
 
 def _by_case(text: str, symbols: Symbols) -> str:
     """A formula in cases as a sum of `where(value, guards)`, each guard a term that is >= 0:
-    `$A$ if $l > w$; $B$ if $l \\le w$` becomes `where(A, l - (w) - 1) + where(B, w - (l))`."""
+    `$A$ if $l > w$; $B$ if $l \\le w$` becomes `where(A, l - (w) - 1) + where(B, w - (l))`.
+    ValueError for a condition without one of < > = \\le \\leq \\ge \\geq, or with two."""
     terms = []
     for case in text.split("; "):
         value, _, when = case.partition(" if ")
         guards = []
         for condition in when.strip("$ ").split(r"\text{ and }"):
-            left, relation, right = re.split(r"(\\[lg]e\b|[<>=])", condition)
+            sides = re.split(r"(\\[lg]eq?\b|[<>=])", condition)
+            if len(sides) != 3:
+                raise ValueError(f"'{condition}': expected a condition such as l > d")
+            left, relation, right = sides
             one, two = (printed(side.strip(), symbols).text for side in (left, right))
             strict = int(relation in "<>")
-            larger = [(one, two)] * (relation != "<" and relation != r"\le")
-            larger += [(two, one)] * (relation != ">" and relation != r"\ge")
+            larger = [(one, two)] * (relation not in ("<", r"\le", r"\leq"))
+            larger += [(two, one)] * (relation not in (">", r"\ge", r"\geq"))
             guards += [f"{above} - ({below}){' - 1' * strict}" for above, below in larger]
         terms.append(f"where({', '.join([printed(value.strip('$ '), symbols).text, *guards])})")
     return " + ".join(terms)
