@@ -165,6 +165,7 @@ def test_a_text_that_no_size_can_be_is_read_as_none(size: str) -> None:
     ("cell", "note"),
     [
         (r"$d^2$ if $l \leq d$; $d^2$ if $l > d$", ""),
+        (r"$d^2$ if $l > d \text{ and } d > 3$", ""),
         (r"$d^2$ if $l$; $l$ if $l > d$", "'l': expected a condition such as l > d"),
         (r"$l$ if $l < d < n$", "'l < d < n': expected a condition such as l > d"),
         ("$d^2 = d^2 = 1$", "expected a formula and at most one simplification, got 3 formulas"),
@@ -178,6 +179,14 @@ def test_a_cell_has_cases_and_one_simplification(cell: str, note: str, tmp_path:
     )
     ((claim,), _, _) = vars(claims(path, Asked(phase="training"))).values()
     assert claim.unchecked == note
+
+
+def test_columns_may_share_a_heading_and_an_unknown_phase_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "paper.csv"
+    path.write_text("mixer,phase,mul,mul\nshe,zzz,1,2\n", encoding="utf-8")
+    one, two = claims(path, Asked()).claims
+    assert (one.claimed, two.claimed) == ("1", "2")
+    assert one.unchecked.startswith("unknown phase 'zzz': expected one of training")
 
 
 def test_a_row_without_a_phase_has_that_of_the_caption() -> None:

@@ -28,7 +28,7 @@ from costmodel.language.formula_text import Symbols, printed
 from costmodel.language.options import braces, joined, listed
 from costmodel.mixers import IN_PAPERS, builtin, names
 from costmodel.mixers.load import mixer as load_mixer, refuse_unimported
-from costmodel.program.phases import PHASES
+from costmodel.program.phases import PHASES, phase_name
 from costmodel.questions.count import OTHER
 from costmodel.questions.question import Figure
 from costmodel.questions.registry import CLAIMED
@@ -355,6 +355,8 @@ def _claim(
     sizes = _own({**cell.sizes, **cell.of_mixers.get(known.name, {})}, known)
     try:
         with limited():
+            if cell.labels.get("phase"):
+                phase_name(cell.labels["phase"])
             claim = _stating(cell, name, figure, sizes, asked.symbols)(**said)
             claim.validate()
             if said["form"] and said["form"] not in known.forms:
@@ -434,7 +436,7 @@ def _by_case(text: str, symbols: Symbols) -> str:
     for case in text.split("; "):
         value, _, when = case.partition(" if ")
         guards = []
-        for condition in when.strip("$ ").split(r"\text{ and }"):
+        for condition in re.split(r"\\text\{ and \}| and ", when.strip("$ ")):
             sides = re.split(r"(\\[lg]eq?\b|[<>=])", condition)
             if len(sides) != 3:
                 raise ValueError(f"'{condition}': expected a condition such as l > d")

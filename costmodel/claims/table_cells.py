@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from costmodel.language.formula_text import Symbols, symbol_name
 from costmodel.symbolic.sizes import is_letter
@@ -64,22 +65,25 @@ def of_csv(text: str) -> Iterator[Cell]:
     short row the last cells are empty. csv.Error: more cells than headings, a stray quote."""
     lines = text.splitlines()
     delimiter = max(",;\t", key="".join(lines[:1]).count)
-    reader = csv.DictReader(lines, delimiter=delimiter, strict=True, restval="")
-    columns = [name for name in reader.fieldnames or () if name]
-    if not columns:
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    columns = next(reader, [])
+    named = [name for name in columns if name]
+    if not named:
         return
-    lead = "mixer" if "mixer" in columns else columns[0]
-    for row in reader:
-        if any(cell.strip() for cell in row.get(None) or ()):
+    lead = "mixer" if "mixer" in named else named[0]
+    for cells in filter(None, reader):
+        if any(cell.strip() for cell in cells[len(columns) :]):
             raise csv.Error(
                 f"line {reader.line_num} has more cells than the line of headings: put quotation "
                 f"marks around a cell that contains '{delimiter}'"
             )
+        pairs = [*zip_longest(columns, cells[: len(columns)], fillvalue="")]  # (heading, cell)
+        row = dict(pairs)
         labels = {name: row[name] for name in LABELS if row.get(name)}
-        sizes = {x: int(row[x]) for x in columns if is_letter(x) and _WHOLE.fullmatch(row[x])}
-        for name in columns:
-            if name not in (lead, *LABELS) and not is_letter(name) and row[name].strip():
-                yield Cell(row[lead].strip(), name, row[name].strip(), labels, sizes)
+        sizes = {x: int(row[x]) for x in named if is_letter(x) and _WHOLE.fullmatch(row[x])}
+        for name, cell in pairs:
+            if name and name not in (lead, *LABELS) and not is_letter(name) and cell.strip():
+                yield Cell(row[lead].strip(), name, cell.strip(), labels, sizes)
 
 
 def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
