@@ -388,23 +388,10 @@ def _with_chunk_index(
 ) -> Equation:
     """The equation with a free index i replaced by a chunk index q and a place index e, with i =
     (q - 1)*C + e for chunks of C = `chunk` rows. `number` is the number of chunks if all chunks are
-    full; None if the last chunk may be incomplete: q then ends at l//C + 1 for i <= l, and e where
-    the range of i ends, so that chunk l//C + 1 is empty where C divides l."""
-    q, e = (Poly.atom(f"{index.atom}_{what}") for what in ("chunk", "place"))
+    full; None if the last chunk may be incomplete."""
+    chunks, places = _chunk_and_place(index, chunk, number)
+    q, e = chunks.as_poly(), places.as_poly()
     before = (q - 1) * chunk
-    name = index.name
-    # the upper bound in sizes gives the last chunk; bounds with other indices limit the place
-    last = min(index.upper, key=lambda end: len(end.variables))
-    first = tuple((low - 1) // chunk + 1 for low in index.lower if not low.variables)
-    chunks = Index(f"{name}_chunk", first or (Poly.of(1),), (number or last // chunk + 1,))
-    # bounds that limit no place in these chunks are left out: a lower bound that is the first row
-    # of a chunk, and an upper bound that is the last row of the last chunk
-    lows = [low - before for low in index.lower if low - 1 not in [(o - 1) * chunk for o in first]]
-    places = Index(
-        f"{name}_place",
-        (Poly.of(1), *lows),
-        (chunk, *(end - before for end in index.upper if end / chunk != number)),
-    )
     values = {index.atom: before + e}
     # (e - 1)//C is 0 for a place e in 1..C: what is left of (i - 1)//C is q - 1
     zero = call("floor_div", e - 1, chunk)
@@ -431,6 +418,23 @@ def _with_chunk_index(
         value=put(with_refs(equation.value, entry)),
         indices=tuple(outer_first([chunks, places, *others])),
     )
+
+
+def _chunk_and_place(index: Index, chunk: Poly, number: Poly | None) -> tuple[Index, Index]:
+    """The indices q and e of `_with_chunk_index`. For i in 1..l, q in 1..l/C and e in 1..C with the
+    `number` l/C; with None, q in 1..l//C + 1 and e in 1..min(C, l - (q - 1)*C), so that chunk l//C
+    + 1 has no place where C divides l."""
+    # the upper bound in sizes gives the last chunk; bounds with other indices limit the place
+    last = min(index.upper, key=lambda end: len(end.variables))
+    first = tuple((low - 1) // chunk + 1 for low in index.lower if not low.variables)
+    ends = (number or last // chunk + 1,)
+    chunks = Index(f"{index.name}_chunk", first or (Poly.of(1),), ends)
+    before = (chunks.as_poly() - 1) * chunk
+    # bounds that limit no place in these chunks are left out: a lower bound that is the first row
+    # of a chunk, and an upper bound that is the last row of the last chunk
+    lows = [low - before for low in index.lower if low - 1 not in [(o - 1) * chunk for o in first]]
+    highs = [end - before for end in index.upper if end / chunk != number]
+    return chunks, Index(f"{index.name}_place", (Poly.of(1), *lows), (chunk, *highs))
 
 
 P = TypeVar("P", Position, Node, Index)
