@@ -350,6 +350,24 @@ def test_a_row_that_a_later_token_reads_is_the_later_tokens_work(*, fed: bool) -
     assert [counts.at(l=9, d=1, t=t).by_class()["exp"] for t in (1, 2, 9)] == [0, 1, 1]
 
 
+def test_the_sum_of_the_first_chunk_is_the_work_of_its_last_token() -> None:
+    """The equation of S[1] has one row at each length, and is no loop of one token."""
+    mixer = Mixer("chunked")
+    l, C = mixer.sizes("l C")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        o, q = f.index("o", 1, cm.min_(1, l // C)), f.index("q", 2, l // C)
+        k, g = f.index("k", 1, cm.min_(C, l)), f.index("g", 2, l // C + 1)
+        s, u = f.index("s", 1, C), f.index("u", 1, cm.min_(C, l - (g - 1) * C))
+        S = f.array("S", l // C)
+        S[o] = cm.sum_(x[(o - 1) * C + s], over=s)
+        S[q] = S[q - 1] + cm.sum_(x[(q - 1) * C + s], over=s)
+        y[k] = x[k] * 2
+        y[(g - 1) * C + u] = x[(g - 1) * C + u] * S[g - 1]
+    assert OracleComparison(mixer).at({"l": 5, "C": 2}).apart == []
+    assert execute(mixer.forms["direct"], {"l": 5, "C": 2}).counts_inference(2)["add"] == 1
+
+
 def test_a_stride_keeps_the_token() -> None:
     """u[3*k] has token k; where k is 1, an empty sum, u and y follow from weights alone."""
     mixer = _begun("strided")

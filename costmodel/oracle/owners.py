@@ -35,8 +35,8 @@ class Kinds:
     d) if row i reads s[i, c] for all c. At each length as many only where a longer sequence reads
     them."""
     of_one_token: frozenset[int]
-    """The numbers of the equations whose instances depend on inputs up to the same row, or on no
-    input."""
+    """The numbers of the equations whose instances, at several positions of an axis that grows with
+    l, depend on inputs up to the same row, or on no input."""
 
 
 class Owners:
@@ -60,11 +60,8 @@ class Owners:
         self.number: dict[int, int] = {}
         """id of an instance -> its owner; 0 if the instance depends on no input, or, until all
         other owners are known, if only work after the end of the sequence needs it."""
-        tokens: dict[int, set[int]] = {}  # equation -> the latest input rows of its instances
-        for instance in run.instances:
-            tokens.setdefault(instance.equation, set()).add(instance.token)
-        lone = kinds.of_one_token if kinds else {e for e, of in tokens.items() if len(of - {0}) < 2}
         self.system = system
+        lone = kinds.of_one_token if kinds else self._of_one_token(run)
         temporaries = kinds.temporaries if kinds else self._temporaries()
         summaries = set(kinds.summaries) if kinds else set[Array]()
         for group, looped in reversed(_components(system)):
@@ -81,7 +78,7 @@ class Owners:
             for instance in instances:
                 if instance.token and not self.number[id(instance)]:
                     self.number[id(instance)] = max(latest, instance.token)
-        self.kinds = kinds or Kinds(temporaries, frozenset(summaries), self.unread, frozenset(lone))
+        self.kinds = kinds or Kinds(temporaries, frozenset(summaries), self.unread, lone)
 
     def _collect(self, run: Run, system: System) -> None:
         """Note what the instances of a run write and may read, by entry and by array."""
@@ -181,7 +178,8 @@ class Owners:
         Single-use `temporaries` are passed in any row, and are not among the result, nor are the
         equations of `lone` (`Kinds.of_one_token`) with as many rows as the length gives."""
         axes = self._axes(group)
-        lone = {e for e in lone if self._grows(e, axes)}
+        arrays = {e: self.system.equations[e].array for e in lone}
+        lone = {e for e, of in arrays.items() if of in axes and axes[of] in self._growing(e)}
         reached: dict[int, int] = {}  # id of an instance -> the latest input row so reached
 
         def through(entry: Entry, row: int) -> int:
@@ -204,14 +202,28 @@ class Owners:
                 eager.add(id(instance))
         return eager
 
-    def _grows(self, number: int, axes: Mapping[Array, int]) -> bool:
-        """Whether an equation of a loop, by its number, writes more rows in longer sequences."""
+    def _of_one_token(self, run: Run) -> frozenset[int]:
+        """The equations of `Kinds.of_one_token`, by number, as this run shows them."""
+        axes = [*map(self._growing, range(len(self.system.equations)))]
+        tokens: dict[int, set[int]] = {}  # equation -> the latest input rows of its instances
+        rows: dict[int, set[tuple[int, ...]]] = {}  # equation -> its positions on growing axes
+        for instance in run.instances:
+            (_, where), *_ = instance.writes
+            tokens.setdefault(instance.equation, set()).add(instance.token)
+            growing = axes[instance.equation]
+            rows.setdefault(instance.equation, set()).add(tuple(where[axis] for axis in growing))
+        return frozenset(e for e in rows if len(rows[e]) > 1 and len(tokens[e] - {0}) < 2)
+
+    def _growing(self, number: int) -> tuple[int, ...]:
+        """The axes on which an equation, by its number, writes further in longer sequences."""
         equation = self.system.equations[number]
-        if equation.array not in axes:
-            return False
-        row = position_value(equation.positions[axes[equation.array]]).letters
-        ends = (end for index in equation.indices if index.atom in row for end in index.ends)
-        return any("l" in end.letters for end in ends)
+        ends = {index.atom: index.ends for index in equation.indices}
+        return tuple(
+            axis
+            for axis, position in enumerate(equation.positions)
+            for name in position_value(position).letters & ends.keys()
+            if any("l" in end.letters for end in ends[name])
+        )
 
     def _axes(self, group: set[Array]) -> Mapping[Array, int]:
         """Array of a loop -> its row axis, such that every reference reads its own row or the
