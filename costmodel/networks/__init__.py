@@ -9,6 +9,7 @@ net.parameters().at(), networks.memory(net).at(131072)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,6 @@ from costmodel.networks.blocks import (
     Description as Description,
     Use as Use,
     crosses,
-    gives_way,
 )
 from costmodel.networks.choices import Choices as Choices
 from costmodel.networks.configuration import MOST_LAYERS
@@ -247,7 +247,8 @@ def exchanged(
     mixer of two sequences, such as a cross-attention, gives way to another one of two alone.
 
     Args:
-        typed: the text "OLD=NEW", names of mixers, the new one with its options and sizes.
+        typed: the text "OLD=NEW", names of mixers with options and sizes. A layer's mixer gives way
+            that has those of OLD, and perhaps more: self-attention is any self-attention.
         layers: the text "2,4,6" or "3-7", counted from 1; None: every layer with the mixer OLD.
         number: the number of layers; None if it is open, which raises ModelError.
 
@@ -262,16 +263,18 @@ def exchanged(
         if layers is not None:
             raise ModelError("--layers says where a mixer is replaced: add --replace OLD=NEW")
         return None
-    old, equals, new = typed.partition("=")
-    if not equals or not old or not new:
+    old_name, *after = re.split(r"=(?![^{}]*\})", typed, maxsplit=1)  # no = between braces
+    new = "".join(after)
+    if not old_name or not new:
         raise ModelError(f"--replace '{typed}': expected OLD=NEW, such as self-attention=mamba-2")
     asked = None if layers is None else layer_numbers("--layers", layers)
     if number is None:
         raise ModelError("--replace needs a number of layers: give --L")
-    mixer, blocks = load_mixer(new), described.decoder.blocks
+    old, mixer, blocks = load_mixer(old_name), load_mixer(new), described.decoder.blocks
     # a mixer that reads an encoder's output gives way to another one that does, and to no other
-    named = [s.part for block in blocks for s in block.sublayers if s.part.mixer.base == old]
-    gone = [part for part in named if gives_way(part, old, mixer)]
+    parts = [s.part for block in blocks for s in block.sublayers]
+    named = [part for part in parts if described.is_called(part, old)]
+    gone = [part for part in parts if described.gives_way(part, old, mixer)]
     refuse_inputs(described.name, mixer, cross=crosses(mixer) == bool(gone or not named))
     having = [
         k + 1
@@ -279,9 +282,9 @@ def exchanged(
         if any(s.part in gone for s in blocks[k % len(blocks)].sublayers)
     ]
     if asked is None and not having:
-        there = dict.fromkeys(s.part.mixer.base for block in blocks for s in block.sublayers)
+        there = ", ".join(dict.fromkeys(part.label for part in parts))
         raise ModelError(
-            f"--replace {old}: no layer has the mixer {old}: the layers have {', '.join(there)}"
+            f"--replace {old_name}: no layer has the mixer {old_name}: the layers have {there}"
         )
     chosen = having if asked is None else asked
     losing = (s.part for k in chosen for s in blocks[(k - 1) % len(blocks)].sublayers)

@@ -327,10 +327,10 @@ class Description:
         formulas = {letter: poly for letter, poly in self.formulas.items() if letter not in given}
         return replace(self, sizes={**self.sizes, **given}, formulas=formulas)
 
-    def exchanged(self, old: str, new: Use, layers: Collection[int], number: int) -> Description:
-        """A copy of the description in which the part `new` takes the place of each mixer named
-        `old` (a name without options and sizes) that reads a second sequence if `new` does, in
-        these `layers` of the last stack, counted from 1; `number`: how many layers the stack has.
+    def exchanged(self, old: Mixer, new: Use, layers: Collection[int], number: int) -> Description:
+        """A copy of the description in which the part `new` takes the place of each mixer that may
+        give way as `old` (`gives_way`), in these `layers` of the last stack, counted from 1;
+        `number`: how many layers the stack has.
 
         Raises:
             ModelError: a layer that is not there, one without such a mixer, or layers that share
@@ -338,28 +338,42 @@ class Description:
         *others, last = self.stacks
         if last.sets is not None or any(block.weights for block in last.blocks):
             raise ModelError(
-                f"--replace {old}: the layers share weights, so that no single layer can have "
-                "another mixer: leave out --replace"
+                f"--replace {old.origin}: the layers share weights, so that no single layer can "
+                "have another mixer: leave out --replace"
             )
         blocks = [last.blocks[k % len(last.blocks)] for k in range(number)]
         for layer in layers:
             if not 1 <= layer <= number:
                 raise ModelError(f"--layers {layer}: the network has layers 1 to {number}")
             block = blocks[layer - 1]
-            there = ", ".join(s.part.mixer.base for s in block.sublayers)
-            if not any(gives_way(s.part, old, new.mixer) for s in block.sublayers):
+            there = ", ".join(s.part.label for s in block.sublayers)
+            if not any(self.gives_way(s.part, old, new.mixer) for s in block.sublayers):
                 second = " that reads a second sequence" if crosses(new.mixer) else ""
                 raise ModelError(
-                    f"--replace {old}: layer {layer} has no mixer {old}{second}, but {there}"
+                    f"--replace {old.origin}: layer {layer} has no mixer {old.origin}{second}, "
+                    f"but {there}"
                 )
             sublayers = tuple(
-                replace(s, part=new) if gives_way(s.part, old, new.mixer) else s
+                replace(s, part=new) if self.gives_way(s.part, old, new.mixer) else s
                 for s in block.sublayers
             )
             blocks[layer - 1] = Block(new.label, sublayers)
         stack = replace(last, blocks=in_turn(blocks))
         sizes = {**self.sizes, "L": number}
         return replace(self, stacks=(*others, stack), sizes=sizes, choices=None)
+
+    def is_called(self, part: Use, name: Mixer) -> bool:
+        """Whether a part's mixer has the name of the mixer `name`, all its options and its sizes in
+        braces, and perhaps more of both: self-attention+bias{g=8} is called self-attention,
+        self-attention+bias and self-attention{g=8}."""
+        there, sizes = part.mixer, {**self.sizes, **part.sizes}
+        given = all(sizes.get(letter) == size for letter, size in name.given.items())
+        return there.base == name.base and {*name.options} <= {*there.options} and given
+
+    def gives_way(self, part: Use, old: Mixer, new: Mixer) -> bool:
+        """Whether the mixer `new` may take the place of a part: the part's mixer is called `old`,
+        and both mixers read a second sequence, or neither does."""
+        return self.is_called(part, old) and crosses(part.mixer) == crosses(new)
 
     def with_layers_apart(self, ranges: Mapping[str, Collection[int]], number: int) -> Description:
         """A copy of the description in which the parts of each range of layers of the last stack
@@ -462,12 +476,6 @@ class Description:
 def crosses(mixer: Mixer) -> bool:
     """Whether a mixer reads a second sequence, such as an encoder's output."""
     return any(array.role == "context" for array in mixer.arrays.values())
-
-
-def gives_way(part: Use, old: str, new: Mixer) -> bool:
-    """Whether the mixer `new` may take the place of a part: the part's mixer is called `old`, and
-    both mixers read a second sequence, or neither does."""
-    return part.mixer.base == old and crosses(part.mixer) == crosses(new)
 
 
 def of_first_row(use: Use) -> bool:

@@ -64,6 +64,34 @@ def test_a_new_mixer_has_the_heads_that_its_layer_loses(tmp_path: Path) -> None:
         assert last.sublayers[0].part.label == f"self-attention+grouped{{n=8,g={g}}}"
 
 
+@pytest.mark.parametrize(
+    ("old", "layers"),
+    [
+        ("self-attention", [1, 2, 3, 4, 5, 6]),
+        ("self-attention+window", [1, 2, 3, 4, 5]),
+        ("self-attention+grouped+window{g=4,w=512}", [1, 2, 3, 4, 5]),
+        ("gqa{g=2}", [6]),
+        ("gqa{g=3}", []),
+    ],
+)
+def test_a_name_with_options_and_sizes_stands_for_the_layers_that_have_these(
+    old: str, layers: list[int], tmp_path: Path
+) -> None:
+    """Every sixth layer attends to all tokens, with two heads of keys."""
+    heads = {"num_key_value_heads": 4, "num_global_key_value_heads": 2, "attention_k_eq_v": True}
+    fields = {"model_type": "gemma4_text", "num_hidden_layers": 6, "sliding_window": 512, **heads}
+    described = read(tmp_path, fields).described
+    exchange = f"{old}=self-attention+window{{w=8}}"
+    if not layers:
+        with pytest.raises(ModelError, match=r"no layer has .* the layers have self-.*\{n=8,g=4,w=512,"):
+            networks.exchanged(described, exchange, None, 6)
+        return
+    new = networks.exchanged(described, exchange, None, 6)
+    assert new is not None
+    labels = [block.sublayers[0].part.label for block in new.decoder.blocks]
+    assert [k for k, label in enumerate(labels, 1) if "w=8" in label] == layers
+
+
 def test_layers_that_share_their_weights_are_not_exchanged_one_by_one(tmp_path: Path) -> None:
     described = read(tmp_path, {"model_type": "albert"}).described
     with pytest.raises(ModelError, match="the layers share weights, so that no single"):
