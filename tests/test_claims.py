@@ -125,6 +125,23 @@ def test_a_bad_file_is_one_sentence(change: tuple[str, str], said: str, tmp_path
     assert str(caught.value).count("\n") == 0
 
 
+def test_all_bad_keys_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    """A line for each claim."""
+    wrong = ('claimed = "$4', 'colour = "red"\nletter = "l"\nclaimed = 4\nx = "$4')
+    with pytest.raises(PublishedError) as caught:
+        load(paper(tmp_path, wrong, ('["mac"]', '"mac"')))
+    first, second = str(caught.value).splitlines()
+    assert "claim t1.mul: 'letter' is for a claim of kind interval: leave out the key; " in first
+    assert (
+        "'claimed' must be a string, got 4, a number: write \"4\"; unknown key colour, x" in first
+    )
+    assert second.endswith("'convention' must be a list, got 'mac'")
+    with pytest.raises(PublishedError, match="'schema' must be 1, got 2; 'source' must name"):
+        load(paper(tmp_path, ("schema = 1", "schema = 2"), ('source = "a paper"', "")))
+    with pytest.raises(PublishedError, match=r"lacks place: every claim .*; unknown key where"):
+        load(paper(tmp_path, ("place =", "where =")))
+
+
 def test_a_deeply_nested_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" * 200_000, encoding="utf-8")

@@ -200,6 +200,14 @@ def test_linear_attention_in_chunks_by_hand() -> None:
     assert [derived.at(l=1, C=chunk) for chunk in (1, 2, 5)] == [0, 0, 0]
 
 
+def test_a_path_that_comes_to_no_place_again_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the path of linear attention in chunks, of which two rows alone are followed."""
+    monkeypatch.setattr("costmodel.paths.hops.MANY", 2)
+    said = "the first 2 rows of the path from row 1, up to row C, have different places in their"
+    with pytest.raises(Unsupported, match=said):
+        cm.path_length(cm.mixer("linear-attention"), "chunked")
+
+
 def rounded_up(length: int, chunk: int) -> int:
     """l/C, wrong for chunks of one row."""
     return -(-length // chunk)

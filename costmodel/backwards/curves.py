@@ -207,13 +207,14 @@ def _break_evens(found: Crossover) -> tuple[tuple[BreakEven, ...], str]:
         ranges = replace(found, forms=drawn).ranges
     except (Unanswered, Unsupported) as reason:
         return (), str(reason)
+    if any(one.step > 1 for one in ranges):
+        return (), f"the remainder of {found.over} decides: `costmodel crossover` lists the ranges"
     return tuple(_changes(ranges)), ""
 
 
 def _changes(ranges: Sequence[Stretch]) -> Iterator[BreakEven]:
     """Yield a break-even for the first size of each range whose least candidates differ from those
-    of the range before; nothing where the least depends on the remainder of the size, so that
-    ranges interleave."""
+    of the range before."""
     for one, two in pairwise(ranges):
-        if one.least != two.least and one.step == two.step == 1 and two.first <= LARGEST:
+        if one.least != two.least and two.first <= LARGEST:
             yield BreakEven(two.first, one.least, two.least)

@@ -59,7 +59,7 @@ def load(path: Path) -> list[Claim]:
 
     Raises:
         PublishedError: a file that is neither, an unknown or missing key, a value of another type,
-            an unknown kind, a bad formula.
+            an unknown kind, a bad formula; of all claims at once, a line for each.
     """
     try:
         data = read_data(path)
@@ -67,24 +67,31 @@ def load(path: Path) -> list[Claim]:
         raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
     if not isinstance(data, dict):
         raise PublishedError(f"{path}: expected an object with the keys schema, source and claims")
-    if data.get("schema") != 1:
-        raise PublishedError(f"{path}: 'schema' must be 1, got {data.get('schema')!r}")
     source, names = data.get("source"), data.get("convention", ["strict"])
+    citation, claims = data.get("citation", ""), data.get("claims")
+    wrong = list[str]()
+    if data.get("schema") != 1:
+        wrong.append(f"'schema' must be 1, got {data.get('schema')!r}")
     if not isinstance(source, str) or not source:
-        raise PublishedError(f"{path}: 'source' must name the paper of the claims, got {source!r}")
+        wrong.append(f"'source' must name the paper of the claims, got {source!r}")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise PublishedError(
-            f"{path}: 'convention' must be a list of names, such as [\"strict\"], got {names!r}"
-        )
-    citation = data.get("citation", "")
+        wrong.append(f"'convention' must be a list of names, such as [\"strict\"], got {names!r}")
     if not isinstance(citation, str):
-        raise PublishedError(f"{path}: 'citation' must be a string, got {citation!r}")
-    if not isinstance(data.get("claims"), list):
-        raise PublishedError(
-            f"{path}: 'claims' must be a list of claims, got {data.get('claims')!r}"
-        )
+        wrong.append(f"'citation' must be a string, got {citation!r}")
+    if not isinstance(claims, list):
+        wrong.append(f"'claims' must be a list of claims, got {claims!r}")
+    if wrong:
+        raise PublishedError(f"{path}: {'; '.join(wrong)}")
     common = {"source": source, "convention": tuple(names), "citation": citation}
-    return [_claim_of_entry(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
+    found = list[Claim]()
+    for number, entry in enumerate(claims, 1):
+        try:
+            found.append(_claim_of_entry(path, common, number, entry))
+        except PublishedError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise PublishedError("\n".join(wrong))
+    return found
 
 
 def keys_of(kind: type[Claim]) -> set[str]:
@@ -99,14 +106,17 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
     where = f"{path.name}, claim {name or f'number {number}'}"
     if not isinstance(entry, dict):
         raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
+    kind = KINDS.get(str(entry.get("kind")))
+    stated = {key: value for key, value in entry.items() if key != "kind"}
     if missing := [key for key in KEYS if key not in entry]:
-        raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim needs these keys")
-    kind = KINDS.get(str(entry["kind"]))
+        said = f"{where} lacks {', '.join(missing)}: every claim needs these keys"
+        raise PublishedError("; ".join((said, *(_values_of(kind, stated)[1] if kind else ()))))
     if kind is None:
         raise PublishedError(f"{where}: kind '{entry['kind']}': expected one of {', '.join(KINDS)}")
-    stated = {key: value for key, value in entry.items() if key != "kind"}
     try:
-        found = _values_of(kind, stated)
+        found, wrong = _values_of(kind, stated)
+        if wrong:
+            raise ValueError("; ".join(wrong))
         claim = kind(**{**common, **found, **_quantity_meant(kind, found)})
         for key in ("mixer", "against", "against_mixer"):
             refuse_unimported(stated.get(key, ""))
@@ -133,25 +143,27 @@ def _quantity_meant(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, s
     return {} if name is None else {key: name}
 
 
-def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
-    """{key: value} of a record, with tuples for lists; ValueError if a key is unknown to `kind`, or
-    a value has another type."""
-    known = keys_of(kind)
-    if unknown := sorted(set(stated) - known):
-        of_others = {one.kind: keys_of(one) for one in KINDS.values()}
-        if kinds := [name for name, keys in of_others.items() if unknown[0] in keys]:
-            raise ValueError(
-                f"'{unknown[0]}' is for a claim of kind {', '.join(kinds)}: leave out the key"
-            )
-        choices = ", ".join(sorted({"kind"}.union(*of_others.values())))
-        raise ValueError(f"unknown key {', '.join(unknown)}: known are {choices}")
-    found = {}
+def _values_of(kind: type[Claim], stated: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """({key: value} of a record, with tuples for lists; a clause for each key that `kind` lacks and
+    each value of another type, and one for all unknown keys)."""
+    known, found, wrong = keys_of(kind), dict[str, Any](), list[str]()
+    of_others = {one.kind: keys_of(one) for one in KINDS.values()}
+    every = {"kind"}.union(*of_others.values())
     for key, value in stated.items():
+        if key not in every:
+            continue
+        if key not in known:
+            kinds = ", ".join(name for name, keys in of_others.items() if key in keys)
+            wrong.append(f"'{key}' is for a claim of kind {kinds}: leave out the key")
+            continue
         wanted, words = TYPES[key]
         if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
             written = f', a number: write "{value}"' if type(value) in (int, float) else ""
-            raise ValueError(f"'{key}' must be {words}, got {value!r}{written}")
-        if wanted is list and not all(isinstance(item, str) for item in value):
-            raise ValueError(f"'{key}' must be a list of strings, got {value!r}")
-        found[key] = tuple(value) if wanted is list else value
-    return found
+            wrong.append(f"'{key}' must be {words}, got {value!r}{written}")
+        elif wanted is list and not all(isinstance(item, str) for item in value):
+            wrong.append(f"'{key}' must be a list of strings, got {value!r}")
+        else:
+            found[key] = tuple(value) if wanted is list else value
+    if unknown := sorted({*stated} - every):
+        wrong.append(f"unknown key {', '.join(unknown)}: known are {', '.join(sorted(every))}")
+    return found, wrong

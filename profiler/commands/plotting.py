@@ -34,6 +34,7 @@ from costmodel.commands.options import (
     told,
 )
 from costmodel.commands.streams import Failed, complain, written_whole
+from costmodel.language.options import listed as parts
 from profiler.commands.scaling import along
 
 if TYPE_CHECKING:
@@ -190,5 +191,6 @@ def chosen_kind(name: str | None, usual: str, kinds: Sequence[Kind], of: str) ->
 
 
 def listed(text: str | None) -> tuple[str, ...]:
-    """The names in a comma-separated list; () if the option was not given."""
-    return () if text is None else tuple(part.strip() for part in text.split(","))
+    """The names in a list with commas, other than commas in braces; () if the option was not
+    given."""
+    return () if text is None else tuple(parts(text))

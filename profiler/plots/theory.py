@@ -54,7 +54,9 @@ def curve_picture(
         missing += _not_drawn(curve, called[curve.name], found.over)
     marks = tuple(one.size for one in found.break_evens)
     if len(marks) > MANY:
-        missing.append(f"{len(marks)} break-evens are too many to mark: `costmodel crossover`")
+        missing.append(
+            f"{len(marks)} break-evens are too many to mark: `costmodel crossover` lists the ranges"
+        )
         marks = ()
     panel = Panel(
         title_of(found.phase, found.fixed, said),
@@ -71,6 +73,10 @@ def curve_picture(
         names = [line.name for line in lines if line.y[-1] == least]
         verb = "have" if len(names) > 1 else "has"
         note = f"{EQUAL.join(names)} {verb} the least throughout"
+    elif len(lines) > 1 and not found.unmarked and not found.break_evens:
+        note = (
+            f"no break-even at these {found.over}; `costmodel crossover` tries every {found.over}"
+        )
     if note and len(lines) > 2:
         note += "; other crossings are not marked"
     return Picture((panel,), (note,) if note else (), tuple(missing))

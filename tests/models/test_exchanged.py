@@ -83,7 +83,9 @@ def test_a_name_with_options_and_sizes_stands_for_the_layers_that_have_these(
     described = read(tmp_path, fields).described
     exchange = f"{old}=self-attention+window{{w=8}}"
     if not layers:
-        with pytest.raises(ModelError, match=r"no layer has .* the layers have self-.*\{n=8,g=4,w=512,"):
+        with pytest.raises(
+            ModelError, match=r"no layer has .* the layers have self-.*\{n=8,g=4,w=512,"
+        ):
             networks.exchanged(described, exchange, None, 6)
         return
     new = networks.exchanged(described, exchange, None, 6)

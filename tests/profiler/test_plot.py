@@ -17,6 +17,7 @@ from costmodel.prediction.boards import Board, board
 from costmodel.prediction.columns import WORK
 from costmodel.program.chosen_sizes import sizes_in_python
 from costmodel.questions.question import Figure
+from profiler.commands.plotting import listed
 from profiler.plots import drawing, measured
 from profiler.plots.kinds import KINDS, OfMixers, OfRecords
 from profiler.plots.measured import PlotSelection
@@ -163,6 +164,21 @@ def test_a_curve_has_the_values_of_the_question_and_the_break_evens_of_crossover
     assert note == "mamba-2 has the least throughout; other crossings are not marked"
     (note,) = of_mixers(*mixers, "self-attention+bias", by="parameters", over="d").notes
     assert note.startswith("self-attention = linear-attention have the least throughout")
+
+
+def test_curves_without_break_evens_say_why_and_what_lists_them() -> None:
+    """The remainder by 16 decides; the exponentials of one mixer are none, and are not drawn."""
+    chunks = of_mixers(
+        "linear-attention:chunked", "linear-attention", over="t", phase="inference", C=16
+    )
+    assert chunks.notes == () and chunks.panels[0].marks == ()
+    assert chunks.missing == (
+        "break-evens are not marked: the remainder of t decides: `costmodel crossover` lists the "
+        "ranges",
+    )
+    three = of_mixers("self-attention", "gqa", "she", by="exp", d=64, n=8, g=2)
+    assert three.notes == ("no break-even at these l; `costmodel crossover` tries every l",)
+    assert three.missing == ("she is not drawn: it is zero there",)
 
 
 def test_one_mixer_and_given_sizes_are_drawn() -> None:
@@ -569,6 +585,10 @@ def test_bad_input_is_one_sentence(
     shown = capsys.readouterr()
     assert said in shown.err and shown.err.count("\n") == 1
     assert not (tmp_path / "a.png").exists()
+
+
+def test_names_with_sizes_in_braces_stand_in_a_list() -> None:
+    assert listed("gqa{g=4,w=16}:explicit, she") == ("gqa{g=4,w=16}:explicit", "she")
 
 
 def test_matplotlib_is_loaded_only_where_something_is_drawn() -> None:
