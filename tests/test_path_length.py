@@ -30,7 +30,7 @@ from costmodel.oracle.hops import furthest as furthest_executed, hops as distanc
 from costmodel.oracle.scalars import Entry
 from costmodel.paths import followed
 from costmodel.paths.followed import furthest_apart
-from costmodel.paths.hops import OUTER, Chunks, require_in_order
+from costmodel.paths.hops import OUTER, Chunks, _rows_on_the_way, require_in_order
 from costmodel.paths.reachability import _extreme_row, rows_on_axes
 from costmodel.program.conventions import convention
 from costmodel.proofs.against_oracle import OracleComparison
@@ -198,14 +198,6 @@ def test_linear_attention_in_chunks_by_hand() -> None:
     ]  # fmt: skip
     assert derived.at(l=4096, C=64) == 64
     assert [derived.at(l=1, C=chunk) for chunk in (1, 2, 5)] == [0, 0, 0]
-
-
-def test_a_path_that_comes_to_no_place_again_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the path of linear attention in chunks, of which two rows alone are followed."""
-    monkeypatch.setattr("costmodel.paths.hops.MANY", 2)
-    said = "the first 2 rows of the path from row 1, up to row C, have different places in their"
-    with pytest.raises(Unsupported, match=said):
-        cm.path_length(cm.mixer("linear-attention"), "chunked")
 
 
 def rounded_up(length: int, chunk: int) -> int:
@@ -886,6 +878,16 @@ def test_an_earlier_row_may_not_reach_further() -> None:
     require_in_order(chunks, [end, end + 1])
     with pytest.raises(Unsupported, match="a row may reach further ahead than a later row"):
         require_in_order(chunks, [size("l"), end + 1])
+
+
+def test_a_path_that_comes_to_no_place_again_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path from row 1 by the ends of all chunks, of which two rows alone are followed."""
+    chunks, end = Chunks(size("l"), "C"), Poly.atom(OUTER) * size("C")
+    ends = chunks, [end, end + size("C")], Poly.of(1), frozenset({size("C") - 2})
+    assert _rows_on_the_way(*ends) == ([Poly.of(1)], {size("C"): size("C")})
+    monkeypatch.setattr("costmodel.paths.hops.MANY", 2)
+    with pytest.raises(Unsupported, match="the first 2 rows of the path from row 1, up to row C, "):
+        _rows_on_the_way(*ends)
 
 
 def on_no_row(made: followed.Span, readers: followed.Span) -> None:

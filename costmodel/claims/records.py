@@ -84,7 +84,7 @@ def load(path: Path) -> list[Claim]:
         raise PublishedError(f"{path}: {'; '.join(wrong)}")
     common = {"source": source, "convention": tuple(names), "citation": citation}
     found = list[Claim]()
-    for number, entry in enumerate(claims, 1):
+    for number, entry in enumerate(data["claims"], 1):
         try:
             found.append(_claim_of_entry(path, common, number, entry))
         except PublishedError as error:

@@ -522,8 +522,8 @@ def _rows_on_the_way(
         row = far.substitute({OUTER: outer, INNER: inner})
     if len(places) == MANY:
         raise Unsupported(
-            f"the first {MANY} rows of the path from row 1, up to row {[*places.values()][-1]}, have "
-            "different places in their chunks: a path is derived that comes to a place again"
+            f"the first {MANY} rows of the path from row 1, up to row {[*places.values()][-1]}, "
+            "have different places in their chunks: a path is derived that comes to a place again"
         )
     raise Unsupported(
         f"the chunk of row {row} and the place of the row in the chunk are not derived"

@@ -75,6 +75,9 @@ PERIOD = 8
 """The most blocks of rows after which a block of keys and a block of rows end together again, for
 blocks of keys between those that are tried first; more take seconds to count."""
 
+RUNNING = {f"aten::{name}" for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")}
+"""torch's operations that are counted as recurrences (`cumulation`)."""
+
 MOST = 96
 """The largest number of combinations of rewrites that are tried for a phase."""
 
@@ -147,10 +150,12 @@ def _left(calls: _Calls, tried: Iterable[Names], own: Names, called: str) -> str
     option = "step_" * (called == "step")
     compared = " (comparisons: cm.maximum, cm.minimum, cm.max_over)" * (left.get("compare", 0) > 0)
     with_ = f"with {option}rewrites={rewrites}, " if rewrites != own else ""
+    running = ", ".join(sorted(op for op in by_op if op in RUNNING)) if fewer else ""
+    row_by_row = f" ({running}: a recurrence, each row from the row before)" * bool(running)
     return (
         f"{UNEXPLAINED}. The results equal the equations': the operations alone differ, and {with_}"
         f"{called} at {words(at)} dispatches {apart}. If they are meant, a form with the same "
-        f"operations{compared}, named by {option}form=, explains them"
+        f"operations{compared}, named by {option}form=, explains them{row_by_row}"
     )
 
 

@@ -191,6 +191,40 @@ def test_work_that_differs_at_few_sizes_is_told_at_the_last_of_these(tmp_path: P
     assert "forward at l = 5, d = 2, w = 2, b = 2 dispatches 20 mul (in" in proof.detail
 
 
+RUNNING = """
+import torch
+import costmodel as cm
+from profiler.modules import implementation
+
+NAME = cm.Mixer("NAME")
+l, d = NAME.sizes("l d")
+x, y = NAME.input("x", l, d), NAME.output("y", l, d)
+with NAME.form("direct") as f:
+    i, a = f.index("i", 1, l), f.index("a", 1, d)
+    k = f.index("k", 1, i)
+    y[i, a] = cm.max_over(x[k, a], over=k)
+
+
+@implementation("NAME")
+class Largest(torch.nn.Module):
+    def __init__(self, *, l, d):
+        super().__init__()
+
+    def forward(self, x):
+        return torch.cummax(x, 1).values
+"""
+
+
+def test_a_running_maximum_is_told_to_be_a_recurrence(tmp_path: Path) -> None:
+    (tmp_path / "running.py").write_text(RUNNING.replace("NAME", "running"), encoding="utf-8")
+    mixer = cm.mixer(f"{tmp_path}/running.py:running")
+    proof = dispatched_equals(mixer, implementations(mixer)["direct"], step=False)
+    assert proof.detail.endswith(
+        " 8,580 compare fewer. If they are meant, a form with the same operations, named by form=, "
+        "explains them (aten::cummax: a recurrence, each row from the row before)"
+    )
+
+
 ONLINE = """
 import torch
 import costmodel as cm
