@@ -35,6 +35,7 @@ from costmodel.report.document import (
 )
 from costmodel.report.explanation import Explanation
 from costmodel.report.formats import write
+from costmodel.report.terminal import wrapped
 from costmodel.report.writer import PLAIN_TEXT
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import size
@@ -311,6 +312,8 @@ def test_sentences_are_wrapped_and_equations_are_folded() -> None:
     assert "\n- a point of a list that is\n  long enough to wrap\n" in text
     folded = "  left = right right right\n      right right right right\n      right right\n"
     assert f"{folded}      for i = 1..l    (1)\n" in text
+    # a word longer than the room behind a deep lead is broken too
+    assert max(map(len, wrapped("x" * 40, 20, 6 * " ", 8 * " ").split("\n"))) == 20
 
 
 def test_lists_are_closed_in_latex() -> None:

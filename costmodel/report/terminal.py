@@ -72,9 +72,9 @@ def bold(words: str, page: Page) -> str:
 
 
 def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = None) -> str:
-    """A sentence, after `lead`, in lines of at most `width` characters, broken between words. A
-    word longer than a line is broken after a sign such as `-` or `+`, a number after a comma, and
-    what is still longer, such as the name of a commit, where the line ends.
+    """A sentence, after `lead` (up to half a line), in lines of at most `width` characters, broken
+    between words. A word longer than a line is broken after a sign such as `-` or `+`, a number
+    after a comma, and what is still longer, such as the name of a commit, where the line ends.
 
     Args:
         width: the width in characters, taken as 20 if less; None leaves the sentence in one line.
@@ -89,8 +89,9 @@ def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = No
     if width is None:
         return lead + words
     width, hang = max(width, 20), " " * len(lead) if hang is None else hang
-    # words are broken to fit behind an indentation of at most two gaps; a deeper one is shortened
-    room = width - min(len(hang), 2 * len(GAP))
+    # words are broken to fit behind the lead (up to half a line) and an indentation of at most two
+    # gaps; a deeper one is shortened
+    room = width - max(min(len(lead), width // 2), min(len(hang), 2 * len(GAP)))
     found = [(len(gap), _fragments(word, room)) for gap, word in _WORDS.findall(words)]
     longest = max((len(part) for _, parts in found for part in parts), default=0)
     hang = hang[: max(width - longest, 0)]
