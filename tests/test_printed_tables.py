@@ -181,12 +181,16 @@ def test_a_cell_has_cases_and_one_simplification(cell: str, note: str, tmp_path:
     assert claim.unchecked == note
 
 
-def test_columns_may_share_a_heading_and_an_unknown_phase_is_told(tmp_path: Path) -> None:
+def test_columns_may_share_a_heading_and_rows_may_lack_a_phase_or_fit_no_mixer(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "paper.csv"
-    path.write_text("mixer,phase,mul,mul\nshe,zzz,1,2\n", encoding="utf-8")
-    one, two = claims(path, Asked()).claims
-    assert (one.claimed, two.claimed) == ("1", "2")
+    rows = "she,zzz,1,2\nshe{d=0},,3,4\nshe,--,5,--\n"
+    path.write_text(f"mixer,phase,mul,mul\n{rows}", encoding="utf-8")
+    one, two, three = claims(path, Asked()).claims
+    assert (one.claimed, two.claimed, three.claimed) == ("1", "2", "5")
     assert one.unchecked.startswith("unknown phase 'zzz': expected one of training")
+    assert not three.unchecked
 
 
 def test_a_row_without_a_phase_has_that_of_the_caption() -> None:

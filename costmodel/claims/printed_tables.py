@@ -20,9 +20,9 @@ from costmodel.claims.line import claim_class, phase_of
 from costmodel.claims.numeric_claims import NumberClaim
 from costmodel.claims.printed_figures import PRINTED
 from costmodel.claims.quantities import own_sizes, refuse_letters
-from costmodel.claims.table_cells import Cell, of_csv, of_latex
+from costmodel.claims.table_cells import EMPTY, Cell, of_csv, of_latex
 from costmodel.data import not_text
-from costmodel.errors import PublishedError, TooMuch, UnknownMixer
+from costmodel.errors import PublishedError, SizeError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import Symbols, printed
 from costmodel.language.options import braces, joined, listed
@@ -60,9 +60,6 @@ UNITS: Mapping[str, str] = {
 
 ORDERED = ("O", "Theta", "\u0398")
 """The signs of an order of growth."""
-
-EMPTY = ("-", "\u2013", "\u2014", "n/a", "?")
-"""Texts of cells that state nothing."""
 
 LENGTHS = ("n", "N", "T", "L")
 """Symbols for the length of the sequence, tried for a table that has no l."""
@@ -254,12 +251,13 @@ def _with_sizes(name: str, asked: Asked) -> str | None:
 
 
 def _loaded(name: str) -> str | None:
-    """The name, if it is that of a mixer that may be loaded; None for a text that names no mixer,
-    and for a file of the user's that this process has not imported, as a table must run no code."""
+    """The name, if it is that of a mixer that may be loaded; None for a text that names no mixer or
+    has a size out of range, and for a file of the user's that this process has not imported, as a
+    table must run no code."""
     try:
         refuse_unimported(name)
         load_mixer(name)
-    except UnknownMixer:
+    except (UnknownMixer, SizeError):
         return None
     return name
 

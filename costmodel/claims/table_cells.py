@@ -14,6 +14,9 @@ from costmodel.symbolic.sizes import is_letter
 LABELS = ("convention", "form", "phase", "reasons")
 """Columns that qualify the other cells of their row, such as by the phase."""
 
+EMPTY = ("", "-", "--", "\u2013", "\u2014", "n/a", "?")
+"""Texts of cells that state nothing."""
+
 CAPTIONS = {
     "Forward pass": "training",
     "One new token": "inference",
@@ -79,7 +82,7 @@ def of_csv(text: str) -> Iterator[Cell]:
             )
         pairs = [*zip_longest(columns, cells[: len(columns)], fillvalue="")]  # (heading, cell)
         row = dict(pairs)
-        labels = {name: row[name] for name in LABELS if row.get(name)}
+        labels = {x: row[x] for x in LABELS if row.get(x, "").lower() not in EMPTY}
         sizes = {x: int(row[x]) for x in named if is_letter(x) and _WHOLE.fullmatch(row[x])}
         for name, cell in pairs:
             if name and name not in (lead, *LABELS) and not is_letter(name) and cell.strip():
@@ -142,7 +145,7 @@ def _cells_of_table(
         elif len(head) > 1 and _plain(row[0]) != _plain(head[0]):
             row += [""] * (len(head) - len(row))
             own = {x: int(row[k]) for k, x in letters.items() if _WHOLE.fullmatch(row[k])}
-            of = {name: label for k, name in said.items() if (label := _plain(row[k]))}
+            of = {x: word for k, x in said.items() if (word := _plain(row[k])).lower() not in EMPTY}
             for k in range(1, len(row)):
                 shown = _below(row[k], below, symbols)
                 for short, floor in _FLOOR.findall(below):  # names that notes explain
