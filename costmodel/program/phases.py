@@ -72,9 +72,7 @@ class IterationDomain:
         return tuple(index.atom for index in self.equation.indices)
 
 
-def by_equation(
-    parts: Iterable[IterationDomain],
-) -> Mapping[Equation, Sequence[IterationDomain]]:
+def by_equation(parts: Iterable[IterationDomain]) -> Mapping[Equation, Sequence[IterationDomain]]:
     """Equation -> the disjoint parts of its points, of `iteration_domains`, in the order given."""
     found: dict[Equation, list[IterationDomain]] = {}
     for part in parts:
@@ -108,8 +106,7 @@ def without_inference(system: System) -> Unanswered | None:
     if it is defined."""
     if unsupported := underivable(system):
         return Unanswered(
-            f"which tokens each entry depends on is not derived: {unsupported}",
-            unsupported.advice,
+            f"which tokens each entry depends on is not derived: {unsupported}", unsupported.advice
         )
     system = token_by_token(system)
     known = tokens(system)

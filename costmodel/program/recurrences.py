@@ -17,16 +17,7 @@ from functools import cache, cached_property
 from costmodel.errors import EquationError, Unsupported
 from costmodel.language.equations import Equation, System, told_at
 from costmodel.language.indices import Index
-from costmodel.language.nodes import (
-    Array,
-    Flat,
-    Gather,
-    Position,
-    Ref,
-    refs,
-    substitute,
-    with_refs,
-)
+from costmodel.language.nodes import Array, Flat, Gather, Position, Ref, refs, substitute, with_refs
 from costmodel.symbolic.constraints import Constraints, implied, infeasible
 from costmodel.symbolic.polynomial import Poly, is_index
 
@@ -303,9 +294,7 @@ def _proven_lag(known: Constraints, back: Poly) -> int | None:
 
 
 def _order_exists(
-    axes: Mapping[Array, int],
-    inside: Sequence[tuple[Equation, Ref]],
-    equations: Sequence[Equation],
+    axes: Mapping[Array, int], inside: Sequence[tuple[Equation, Ref]], equations: Sequence[Equation]
 ) -> bool:
     """Whether a choice of row axes (array -> axis) works: each entry that a reference of `inside`
     reads in its own row (lag 0) is written by an earlier equation of the list."""

@@ -32,15 +32,7 @@ from itertools import product
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
-from costmodel.questions.question import (
-    Answers,
-    Case,
-    Figure,
-    Question,
-    Share,
-    Tally,
-    over_parts,
-)
+from costmodel.questions.question import Answers, Case, Figure, Question, Share, Tally, over_parts
 from costmodel.questions.subject import about_mixer, system_of
 from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import implied, infeasible

@@ -16,16 +16,7 @@ from dataclasses import replace
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import (
-    Array,
-    Constant,
-    Node,
-    Reduce,
-    Ref,
-    refs,
-    rewrite,
-    substitute,
-)
+from costmodel.language.nodes import Array, Constant, Node, Reduce, Ref, refs, rewrite, substitute
 from costmodel.program.dependence import reads
 from costmodel.program.nonempty import may_be_empty, present
 from costmodel.program.phases import IterationDomain, iteration_domains
