@@ -95,8 +95,8 @@ class Along:
     def kinks(self, term: Exact) -> list[tuple[int, bool]]:
         """The values of the open size after which an answer has another formula, because a
         condition such as t <= w begins or ceases to hold: pairs (last value of the former formula,
-        whether the next formula is constant), [(64, True)] for min(t, w) with w = 64. `term`: the
-        answer, a sum of polynomials under conditions.
+        whether the next formula is constant), [(64, True)] for t where t <= w and w elsewhere, with
+        w = 64. `term`: the answer, a sum of polynomials under conditions; a `Min` is no kink.
 
         [] if the values are no range, or a condition depends on the remainder of the size.
 

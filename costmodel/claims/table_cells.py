@@ -49,8 +49,8 @@ _WHOLE = re.compile(r"[0-9]{1,99}")
 @dataclass(frozen=True)
 class Cell:
     """One cell: its row and heading as printed, its text, the values of `LABELS` and sizes;
-    `of_mixers`: mixer -> its own sizes, where a letter has several meanings. A cell whose column is
-    not known has no heading, and the reason in `unread`."""
+    `of_mixers`: mixer ("" for all) -> sizes, as a letter may have several meanings. A cell whose
+    column is not known has no heading, and the reason in `unread`."""
 
     row: str
     heading: str
