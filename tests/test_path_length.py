@@ -709,7 +709,7 @@ def test_rows_of_a_recurrence_stay_rows_where_a_small_size_leaves_out_all_else(l
     assert made.apart == [] and "path length" in made.compared
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("length", [1, 4])
 def test_a_row_of_weights_makes_no_row_of_a_recurrence_of_row_1(length: int) -> None:
     """C and P depend on x[1] alone, and P[1] on no row: row 1 reaches each row in one hop."""
     mixer = Mixer("first")
