@@ -750,31 +750,41 @@ def _depending_on_input(system: System) -> frozenset[Array]:
 
 
 def _summing_over_weight(equation: Equation, given: frozenset[Array]) -> Equation:
-    """The equation; if it is a sum over rows j that reads a weight outside its range, as w[i - j +
-    1] does, rewritten as a sum over the entries of the weight: then `padded` pads the rows and
-    not the weight. `given` are the arrays that depend on an input or a context: all others
-    are weights."""
-    value = equation.value
-    if not isinstance(value, Reduce):
-        return equation
+    """The equation with each sum over rows j that reads a weight outside its range, as w[i - j + 1]
+    or w[j - i + k] does, rewritten as a sum over the entries of the weight: then `padded` pads the
+    rows and not the weight. A sum inside another one stays. `given` are the arrays that depend on
+    an input or a context: all others are weights."""
+    rewritten: dict[Node, Node] = {
+        node: _over_entries(node, equation.indices, given)
+        for node, over in walk(equation.value)
+        if isinstance(node, Reduce) and not over
+    }
+    return replace(equation, value=rewrite(equation.value, lambda n: rewritten.get(n, n)))
+
+
+def _over_entries(value: Reduce, around: tuple[Index, ...], given: frozenset[Array]) -> Reduce:
+    """A sum of an equation with the indices `around`, over the entries of the weight that the sum
+    reads outside of its range, in place of the rows; without such a weight the sum as it is."""
     for node, over in refs(value):
         if node.array not in given:
-            indices = (*equation.indices, *over)
-            for axis, _, _ in _windows(node, indices):
+            for axis, _, _ in _windows(node, (*around, *over)):
                 place, extent = node.positions[axis], node.array.shape[axis]
                 for row in value.over:
-                    if isinstance(place, Poly) and place.coefficient(row.atom) == Poly.of(-1):
-                        return replace(
-                            equation, value=_over_entries_of_weight(value, row, place, extent)
-                        )
-    return equation
+                    slope = place.coefficient(row.atom) if isinstance(place, Poly) else Poly()
+                    if slope in (Poly.of(1), Poly.of(-1)):
+                        assert isinstance(place, Poly)
+                        return _over_entries_of_weight(value, row, place, slope, extent)
+    return value
 
 
-def _over_entries_of_weight(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
+def _over_entries_of_weight(
+    value: Reduce, row: Index, place: Poly, slope: Poly, extent: Poly
+) -> Reduce:
     """The sum with an index k over the weight's entries in place of the row index j (`row`).
-    `place` is the weight's position in j with slope -1, so that j equals `place` with k for j: at
-    w[i - j + 1], j = i - k + 1. `extent`: the number of the weight's entries."""
+    `place` is the weight's position in j, with `slope` 1 or -1: at w[i - j + 1], k is i - j + 1 and
+    j = i - k + 1; at w[j - i + 4], j = k + i - 4. `extent`: the number of the weight's entries."""
+    j = Poly.atom(row.atom)
     tap = Index(row.name, (ONE,), (extent,))
-    body = substitute(value.body, {row.atom: place})
+    body = substitute(value.body, {row.atom: slope * (j - (place - slope * j))})
     over = tuple(tap if index is row else index for index in value.over)
     return replace(value, body=body, over=tuple(outer_first(over)))

@@ -14,7 +14,13 @@ import costmodel as cm
 from costmodel.program.conventions import PADDINGS
 from profiler.modules import implementation, implementations
 from profiler.modules.described import description_of, executed_counts
-from profiler.proofs.equality import dispatched_equals, prove_mixer, state_equals, step_equals
+from profiler.proofs.equality import (
+    dispatched_equals,
+    module_equals,
+    prove_mixer,
+    state_equals,
+    step_equals,
+)
 from tests.profiler.test_check import EQUATIONS_HOLD, MODULE, STATE, STEP, WORK, checked, verdicts
 from tests.user_mixers import Change, written
 
@@ -126,6 +132,17 @@ def test_a_convolution_over_padded_rows_is_told_the_rewrites_that_explain_it(
     again = (described[0], f'@implementation("NAME", {remedy})')
     proofs = checked(tmp_path, f"remedied-{'-'.join(rewrites)}", *PADDED, again)
     assert set(verdicts(proofs).values()) == {True}
+
+
+def test_a_convolution_with_torchs_order_of_taps_pads_rows_beside_a_term(tmp_path: Path) -> None:
+    """The last tap meets the newest row, and the row itself is added to the sum."""
+    summed = ("w_win[i - j + 1, b], over=j)", "w_win[w - i + j, b], over=j) + x[i, b]")
+    mixer = cm.mixer(written(tmp_path, "ordered", summed, *PADDED, (".flip(0)", ""), (
+        "groups=self.d).transpose(1, 2)", "groups=self.d).transpose(1, 2) + x"
+    )))  # fmt: skip
+    found = replace(implementations(mixer)["direct"], rewrites=("dense", "padded-rows"))
+    assert module_equals(mixer, found).passed
+    assert dispatched_equals(mixer, found, step=False).passed
 
 
 @pytest.mark.parametrize(
