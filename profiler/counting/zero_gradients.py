@@ -13,6 +13,7 @@ backward pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -261,6 +262,18 @@ def where_scattered(call: Call) -> MaskedCount:
     return operations_at(call, mask), mask
 
 
+def where_named(call: Call, values: str) -> MaskedCount:
+    """(operations, mask) of a call that writes the argument named `values` to the entries that
+    indices name, or adds it there. Indices are values, which are not read: any entry of the result
+    may hold a gradient if an entry of the argument does. If none does, no operation is work, and
+    the entries of the operand alone hold gradients (none where the result begins with zeros)."""
+    if bool(mask_of(call.tensor(values)).any()):
+        return operations_of(call) or NOTHING, uniform_mask(call.output, there=True)
+    begun = isinstance(call.arguments.get("self"), Tensor)
+    mask = mask_of(call.tensor("self")) if begun else uniform_mask(call.output, there=False)
+    return NOTHING, mask
+
+
 def masked_sum(call: Call) -> MaskedCount:
     """(operations, mask) of a sum: R - 1 additions for the R terms that hold a gradient, and their
     conversions. An entry of the result holds a gradient if R > 0."""
@@ -333,6 +346,12 @@ COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
     **dict.fromkeys((*DERIVATIVES, "softplus_backward", "gelu_backward"), where_gradient),
     "where": where_chosen,
     "scatter": where_scattered,
+    **dict.fromkeys(
+        ("index_put", "_index_put_impl", "_unsafe_index_put"), partial(where_named, values="values")
+    ),
+    "index_add": partial(where_named, values="source"),
+    "scatter_add": partial(where_named, values="src"),
+    "embedding_dense_backward": partial(where_named, values="grad_output"),
     "sum": masked_sum,
     "cumsum": masked_running_sum,
     "convolution_backward": masked_convolution,

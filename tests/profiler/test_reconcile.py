@@ -132,6 +132,14 @@ def test_gradients_that_nothing_reads_are_a_cause(mixer: str, unread: dict[str, 
         assert (name == "scan") == all(padded.get(x, 0) + n >= 0 for x, n in unread.items())
 
 
+def test_gradients_of_drawn_rows_that_are_none_are_zeros() -> None:
+    """At l = 1 every row of BigBird is global: the rows drawn for others are a selection of none,
+    whose gradients (zeros, of keys and of values) are added to those of the global rows."""
+    explicit = implementations("bigbird")["explicit"]
+    result = reconciled("bigbird", explicit, {"b": 2, "l": 1, "d": 6, "n": 2}, "training-step")
+    assert result.explained, result.unexplained
+
+
 WHOLE = [chosen for chosen in ALL if not chosen.step_form]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import embedding, pad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -31,6 +31,11 @@ def spent(call: Callable[[Tensor, Tensor], Tensor], device: str) -> Operations:
     y = call(x, w)
     gradient = torch.randn(y.shape, device=device)
     return spent_on_zeros(lambda: torch.autograd.backward(y, gradient))
+
+
+def none(x: Tensor) -> Tensor:
+    """Indices of no row."""
+    return x.new_zeros(0, dtype=torch.long)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,19 @@ def spent(call: Callable[[Tensor, Tensor], Tensor], device: str) -> Operations:
         (
             lambda x, w: torch.cat((x[:1], x[:0] * torch.exp(w)[0])),
             Operations(mul=WIDTH * WIDTH, add=ROWS * WIDTH),
+        ),
+        # a selection of no row, by each call that writes to rows that indices name: zeros are added
+        (lambda x, w: torch.cat((x, x[none(x)])), Operations(add=ROWS * WIDTH)),
+        (lambda x, w: torch.cat((x, x.index_select(0, none(x)))), Operations(add=ROWS * WIDTH)),
+        (
+            lambda x, w: torch.cat((x, x.gather(0, none(x)[:, None].expand(0, WIDTH)))),
+            Operations(add=ROWS * WIDTH),
+        ),
+        (lambda x, w: torch.cat((x, embedding(none(x), x))), Operations(add=ROWS * WIDTH)),
+        # a selected row that nothing reads: also the row's addition to zeros
+        (
+            lambda x, w: torch.cat((x, x[torch.ones(1, dtype=torch.long, device=x.device)][1:])),
+            Operations(add=ROWS * WIDTH + WIDTH),
         ),
         # zeros that a mask makes are numbers
         (
