@@ -182,7 +182,8 @@ def _no_form(mixer: Mixer, form: str, option: str) -> str:
 
 def _parameters_apart(case: ModuleCase) -> str:
     """A sentence for each parameter that only the equations or only the module has, or whose shapes
-    differ, sorted and joined by "; "; "" if there is none."""
+    differ, sorted and joined by "; ", with a remedy for those of submodules; "" if there is
+    none."""
     declared = {a.name: tuple(e.at(case.sizes) for e in a.shape) for a in case.mixer.parameters}
     held = {name: tuple(p.shape) for name, p in case.module.named_parameters()}
     parts = [
@@ -198,7 +199,14 @@ def _parameters_apart(case: ModuleCase) -> str:
         for name, shape in declared.items()
         if held.get(name, shape) != shape
     ]
-    return "; ".join(sorted(parts))
+    lacking, inner = declared.keys() - held.keys(), [name for name in held if "." in name]
+    remedy = (
+        f"the module itself holds the parameters of the equations, in place of {inner[0]}: self."
+        f"{min(lacking)} = torch.nn.Parameter(...), of which forward calls torch.nn.functional"
+        if lacking and inner
+        else ""
+    )
+    return "; ".join([*sorted(parts), *filter(None, [remedy])])
 
 
 def _buffers_apart(case: ModuleCase) -> str:

@@ -77,6 +77,18 @@ UNDERIVED = {"strided-attention", "deltanet", "gated-deltanet", "kda", "mamba-2"
 """Mixers with a form whose span, or another such answer, is refused with its reason."""
 
 
+def test_parameters_of_a_submodule_are_told_where_they_belong(tmp_path: Path) -> None:
+    linear = (
+        ("self.W_out = self.weight(d, d)", "self.out = torch.nn.Linear(d, d, bias=False)"),
+        ("@ self.W_out", "@ self.out.weight.T"),
+    )
+    mixer = cm.mixer(written(tmp_path, "submodule", *linear))
+    assert module_equals(mixer, implementations(mixer)["direct"]).detail.endswith(
+        "; the module itself holds the parameters of the equations, in place of out.weight: "
+        "self.W_out = torch.nn.Parameter(...), of which forward calls torch.nn.functional"
+    )
+
+
 @pytest.mark.grid(60)
 @pytest.mark.parametrize("name", names())
 def test_built_in_mixers_hold(name: str) -> None:
