@@ -154,8 +154,7 @@ class Block:
         return (self.name, *(f"layers.{r}" for r in self.sublayers[0].residual.ranges))
 
     def with_parts(self, change: Callable[[Use], Use]) -> Block:
-        """A copy of the block in which every part is what `change` makes of it, such as the part
-        with the layers for which it stands."""
+        """A copy of the block with what `change` makes of each part, norms and sums included."""
         found = []
         for one in self.sublayers:
             around: dict[str, Any] = {

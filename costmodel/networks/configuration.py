@@ -142,9 +142,8 @@ class Configuration:
         return self
 
     def with_class(self) -> Configuration:
-        """The configuration with the defaults and spellings of transformers' class of its type, as
-        recorded in tables/transformers; ModelError if two spellings of a field say different
-        values."""
+        """This configuration, changed: with the defaults and spellings of transformers' class, from
+        tables/transformers; ModelError if two spellings of a field say different values."""
         found = read_data(data_dir("transformers") / "defaults.json")[self.fields["model_type"]]
         self.spellings, self.older = found["spellings"], frozenset(found["older"])
         for name, own in self.spellings.items():
@@ -197,8 +196,7 @@ class Configuration:
 
     @property
     def dtype(self) -> str:
-        """The element type of the weights; "" where none is named. ModelError for an unknown
-        type."""
+        """The element type of the weights, "" if none is named; ModelError for an unknown one."""
         for name in ("dtype", "torch_dtype"):
             if (found := self.fields.get(name)) is not None:
                 if (known := DTYPES.get(str(found).removeprefix("torch."))) is None:

@@ -104,7 +104,7 @@ def _number_of_points(equations: list[Equation]) -> Exact:
 def without_unwanted(system: System, unwanted: Collection[str]) -> System:
     """A copy of the system (equations of a forward and a backward pass) without the equations that
     only the gradients of `unwanted` (names of inputs and parameters) need; the system itself if
-    there are none."""
+    other gradients need all equations."""
     of = ((e.array, e.array.gradient_of) for e in system.backward)
     needed = {g for g, a in of if a and a.role in TRAINED and a.name not in unwanted}
     while True:

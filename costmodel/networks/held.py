@@ -216,7 +216,7 @@ class Holding:
         return found
 
     def further(self, context: int) -> int:
-        """The bytes that the next token adds to a sequence of `context` tokens, as in `at`."""
+        """at(context + 1) - at(context): the bytes that the next token adds, in both roles."""
 
         def one(sizes: Mapping[str, int]) -> int:
             tokens = checked(sizes)["t"]

@@ -119,8 +119,8 @@ def _place(source: Source) -> Path:
 
 
 def file_fields(source: Source) -> dict[str, Any]:
-    """The fields of a `config.json`; ModelError if the file is not JSON, if they name no type of
-    model, or for a URL."""
+    """The fields of a `config.json`; ModelError if the file cannot be read or parsed, if the fields
+    have no "model_type" that is text, or for a URL or a path as text."""
     path = _place(source)
     if not isinstance(source, (Path, Mapping)):
         raise ModelError(f"expected the path of a config.json, or its fields, got {source!r}")

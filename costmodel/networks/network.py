@@ -108,8 +108,8 @@ class Network(Assembly):
         return found
 
     def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> dict[Use, str]:
-        """The parts whose weights (a table of positions, or a mixer's parameters) end before the
-        last position that a stage reads at these sizes: part -> the reason in words."""
+        """Part -> the reason in words, where a part's weights (a table of positions; in inference
+        a mixer's parameters too) end before the last position that a stage reads."""
         token = stage not in ("training", *TRAINING_STEP)
         found: dict[Use, str] = {}
         for use in self.uses:
@@ -202,9 +202,9 @@ def network(given: Choices | Description, **sizes: int) -> Network:
 
 
 def refuse_layers(described: Description, number: int | None) -> None:
-    """Raise ModelError for a number of layers L, None if it is open, at which a stack has fewer
-    layers than sets of parameters, or more than the blocks whose layers share parameters or
-    rows."""
+    """Raise ModelError for a number of layers L at which a stack has fewer layers than sets of
+    parameters, or more than its blocks, if their layers share parameters or rows. A stack of a
+    fixed `depth` has this number of layers; else None, for an open L, passes."""
     for stack in described.stacks:
         parts = (s.part for block in stack.blocks for s in block.sublayers)
         sharing = stack.first.union(*(part.shared for part in parts))

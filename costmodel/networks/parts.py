@@ -435,8 +435,8 @@ def ffn(activation: str = "relu", bias: bool = True, *, squared: bool = False) -
 
 
 def _sparse_gate(f: Form, entry: Node, at: Width) -> Node:
-    """Declare the arrays of sparse gates, and return what stays of an entry g at two indices:
-    relu(g - mean - QUANTILE deviation), mean and deviation along the row."""
+    """Declare the arrays of sparse gates, and return what stays of `entry`, g[i, c] with (i, c) the
+    indices `at`: relu(g - mean - QUANTILE deviation), mean and deviation over c, by 1 / width."""
     (i, c), (l, width) = at, (at[0].upper[0], at[1].upper[0])
     raw, centred, squares = (f.array(name, l, width) for name in ("raw", "centred", "squares"))
     mean, deviation, kept = f.array("mean", l), f.array("deviation", l), f.array("kept", l, width)

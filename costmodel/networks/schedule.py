@@ -694,7 +694,8 @@ def _with_layers_left_out(
 def _layer_by_layer(
     walk: Iterable[tuple[PartRun, str]], path: Callable[[Use, str], CriticalPath]
 ) -> Iterator[Piece]:
-    """Yield the pieces of a path of these steps: each layer, and what lies outside of layers. The
+    """Yield the pieces of a path that passes `walk`, runs with their phases in order: each layer,
+    forward or backward, and what lies outside of layers; `path` gives the steps in one part. The
     forward passes of a layer that is computed again stand before the layer's gradients."""
     for (layer, back), several in groupby(walk, lambda step: (step[0].layer, step[1] in BACK)):
         steps = [*several]

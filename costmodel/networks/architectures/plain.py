@@ -488,8 +488,8 @@ class Plain:
         return self.gelu if found == "gelu" else found
 
     def _ffn(self, c: Configuration) -> Use:
-        """The FFN of layers without experts, as a part: gated or plain; "relu2" is the square of
-        relu."""
+        """The FFN of layers without experts, as a part: gated, clamped, normed or plain, as `ffn`
+        says; "relu2", the square of relu, is read in plain and, as the only one, in normed FFNs."""
         bias = _switched(c, self.ffn_bias)
         named = None if callable(self.activation) else c.get(self.activation)
         if self.ffn == "gated, clamped":
@@ -567,7 +567,8 @@ class Plain:
         return Use("map of the embedding", parts.dense(), sizes=sizes)
 
     def _ending_in(self, c: Configuration, norm: Mixer) -> dict[str, tuple[Use, ...]]:
-        """The end of the name of each further class -> its parts after the layers."""
+        """The end of the name of each further class -> its parts after the layers: ForPreTraining
+        scores each token, ForSequenceClassification the first row, in passes over a sequence."""
         found = {"ForPreTraining": self._detected(c)} if self.detects else {}
         if self.classifies:
             first = [

@@ -91,8 +91,9 @@ def _planned(
 def _kinds(
     rows: Mapping[Use, int], states: Mapping[Use, int], windows: Mapping[Use, int]
 ) -> Mapping[object, Sequence[Use]]:
-    """Kind of layer -> its parts, from the bytes of a row or a state of each part in one layer: a
-    window's rows of earlier tokens (an integer), "full attention", or ("state", bytes)."""
+    """Kind of layer -> its parts. A kind is ("state", bytes), the w - 1 earlier rows of a window of
+    w, or "full attention". `rows`, `states`: part -> bytes of a row or a state in one layer;
+    Unanswered for several kinds whose rows have several sizes."""
     kinds: dict[object, list[Use]] = {}
     for use in rows:
         kinds.setdefault(windows.get(use, "full attention"), []).append(use)

@@ -208,8 +208,8 @@ def megatron(f: Figures) -> Counted:
 
 def torchtitan(f: Figures) -> Counted:
     """torchtitan's operations for one token by term: six for each active parameter but the
-    embedding's, and for each product of all pairs within a window; three such products for each
-    entry of a delta rule's state. Unanswered for other recurrent states."""
+    embedding's, for each product that joins the token with one of all tokens (of a window's w
+    tokens), and 18 for each entry of a delta rule's state. Unanswered for other states."""
     found = _six_a_parameter(f, SAME, idle=False)
     found[EMBEDDING] = Fraction()
     for p in f.parts:
