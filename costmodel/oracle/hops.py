@@ -175,7 +175,7 @@ class Rows:
         return max(found, key=own, default=())
 
     def _rows_read(self) -> Mapping[Entry, set[int]]:
-        """Entry without an axis of rows -> the rows that the entry is computed from."""
+        """Entry without an axis of rows -> the rows it is computed from, through others too."""
         made: dict[Entry, set[int]] = {}
         for read, written in self.reads:
             if not self.axes[written[0]]:
@@ -198,8 +198,7 @@ class Rows:
                 return
 
     def _reader_rows(self, entry: Entry) -> set[int]:
-        """The rows of the readers of an entry; in place of a reader without a row, the rows of its
-        readers."""
+        """The rows of the readers of an entry; for a reader without a row, of its own readers."""
         found, seen, through = set[int](), set[Entry](), [entry]
         while through:
             here = through.pop()

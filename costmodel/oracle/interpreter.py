@@ -187,7 +187,7 @@ class Interpreter:
 
     def _check_complete(self, output: Array) -> None:
         """Raise OracleError if an entry of the output is not defined, or if an entry was read as 0
-        and defined later."""
+        (under `dense`) and defined later."""
         for entry in product(*(range(extent) for extent in self.shape(output))):
             where = tuple(p + 1 for p in entry)
             if (output, where) not in self.memory:
@@ -486,7 +486,8 @@ def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
         return next(p for p in points(around) if [p[a] for a in atoms] == here or holds(p)) == point
 
     def step(point: Point, instance: Instance) -> Scalar:
-        """The body, the alternative, or an empty sum, as deep as all parts: all are computed."""
+        """The body where the relation holds (with `first`: at the first such point), else the
+        alternative, or without one an empty sum; as deep as all parts: all are computed."""
         every = [part(point, instance) for part in (body, left, right)]
         inner, one, two = every
         chosen = bool(related(one.value, two.value)) and is_first(point)
@@ -723,8 +724,7 @@ def on_demand(system: System) -> Collection[int]:
 
 
 def needed(system: System) -> dict[Array, set[Array]]:
-    """A dict: array that an equation defines -> the arrays that the array depends on, directly or
-    through others."""
+    """A dict: array that an equation defines -> the arrays it depends on, directly or not."""
     needs: dict[Array, set[Array]] = {}
     for equation in system.equations:
         needs.setdefault(equation.array, set()).update(equation.value.arrays)

@@ -140,6 +140,7 @@ def called(function: str, body: Step) -> Step:
     deep = len(taken)
 
     def step(point: Point, instance: Instance) -> Scalar:
+        """The result at a point, `deep` operations, of the classes `taken`, after the operand."""
         operand, depth, steps, token, given, _ = body(point, instance)
         for name in taken:
             instance.operations[name] += 1
@@ -165,7 +166,8 @@ def arithmetic(
         """The operation on two compiled operands, compiled."""
 
         def step(point: Point, instance: Instance) -> Scalar:
-            """The result at a point; without helpers, as most of an execution is spent here."""
+            """The result at a point; an empty operand makes it free, as `arithmetic` says. Without
+            helpers, as most of an execution is spent here."""
             one, two = left(point, instance), right(point, instance)
             value, depth, steps, token, given, empty = one
             value_2, depth_2, steps_2, token_2, given_2, empty_2 = two
@@ -187,8 +189,7 @@ def arithmetic(
 
 
 def larger(left: Step, right: Step) -> Step:
-    """The compiled maximum of two values, a function of a point, at the cost of one comparison even
-    if one is an empty sum."""
+    """The compiled maximum of two values: one comparison, even if one is an empty sum."""
 
     def step(point: Point, instance: Instance) -> Scalar:
         both = left(point, instance), right(point, instance)
