@@ -81,8 +81,8 @@ def _refused(sizes: Set[str], ranges: Sequence[Index], places: Places) -> Iterat
 
 
 def number_of(index: Index, sizes: Set[str]) -> Poly | None:
-    """N of a range 1..N, N a product of `sizes`, or of a range 1..min(N, N*Min(1, ...)), which has
-    all N entries or none; None for another range."""
+    """N of a range 1..N, N a product or quotient of `sizes` (d/h), or of 1..min(N, N*Min(1, ...)),
+    which has all N entries or none; None for another range, such as 1..2*d."""
     numbers = [high for high in index.upper if _is_product(high, sizes)]
     if index.lower != (ONE,) or len(numbers) != 1:
         return None

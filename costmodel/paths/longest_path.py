@@ -378,8 +378,8 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
 
 @cache
 def _alone_on_an_axis(equation: Equation) -> Mapping[str, Poly]:
-    """Free index that is alone in a position -> its value in the axes of the array that is
-    defined: i -> #0 - 1 for y[i + 1]."""
+    """Free index that is alone in a position, times 1 or -1 -> its value in the axes of the array
+    that is defined: i -> #0 - 1 for y[i + 1], l - #0 for y[l - i]."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         poly = position_value(position)

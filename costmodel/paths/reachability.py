@@ -39,8 +39,7 @@ class Rows:
     places: Mapping[Array, Poly | None]
 
     def reading(self, equation: Equation) -> Poly | None:
-        """The row of the entry that an equation writes, in the equation's free indices; None if the
-        entry belongs to no row."""
+        """The row of the entry that an equation writes, in its free indices; None for no row."""
         return self._place(equation.array, equation.positions)
 
     def read(self, read: Read) -> Poly | None:
@@ -49,8 +48,7 @@ class Rows:
         return self._place(read.ref.array, read.ref.positions)
 
     def _place(self, array: Array, positions: Sequence[Position]) -> Poly | None:
-        """The row of an entry at some positions; None for an entry without a row, or a gathered
-        row."""
+        """The row of an entry at some positions; None if it has none, or a gathered one."""
         place = self.places[array]
         return None if place is None else _row_at(place, positions)
 
@@ -137,8 +135,8 @@ def _axis_atom(number: int) -> Poly:
 
 @cache
 def _possible_axes(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
-    """(array that depends on tokens -> its possible token axes, the arrays that an equation with an
-    index over rows defines)."""
+    """(array that depends on tokens -> its possible token axes, from 0: {0, 1} of scores A[i, j],
+    {} of a sum over all rows; the arrays that an equation with an index over rows defines)."""
     possible: dict[Array, set[int]] = {array: set() for array in tokens(system).from_inputs}
     possible |= {array: {0} for array in (*system.mixer.inputs, system.mixer.role("output"))}
     counted: dict[Array, set[int]] = {}
@@ -217,8 +215,9 @@ def _has_one_value(index: Index) -> bool:
 def _of_readers(
     system: System, array: Array, axes: set[int], chosen: Mapping[Array, Poly | None]
 ) -> set[int]:
-    """Of several possible token axes of an array, those at which a reader (whose row `chosen`
-    gives) reads its own row. `axes` itself if no reader tells them apart."""
+    """Of the possible token axes of an array, those at which a reader reads its own row: 0 of
+    A[i, j], which y[i] reads; `axes` itself if no reader tells them apart. `chosen`: array -> its
+    row in its axes, such as #0; readers without one say nothing."""
     rows = Rows(system, chosen)
     for equation in system.equations:
         if equation.array is array or chosen.get(equation.array) is None:
@@ -320,7 +319,8 @@ def _read_rows(
     rows: Rows, equation: Equation, read: Read, found: Mapping[Array, set[RowRange]]
 ) -> Iterator[RowRange]:
     """Yield the row ranges of the entries that a reference reads over all indices of its sums, in
-    the free indices of the equation. `found`: array without a token axis -> its row ranges."""
+    the free indices of the equation: (1, i) for the sum over j in 1..i of x[j]; None for an end
+    that is not known. `found`: array without a token axis -> its row ranges."""
     around, over = equation.domain | read.constraints, {index.atom for index in read.over}
     ranges = {row_range.at(read.ref.positions) for row_range in found.get(read.ref.array, ())}
     if rows.places.get(read.ref.array) is not None:

@@ -351,7 +351,7 @@ def _read(parts: tuple[str, ...]) -> Convention:
 
 def _refuse_unknown(parts: Sequence[str]) -> None:
     """Raise ConventionError for the first name that is no accounting, rewrite (`dense=16` too),
-    peer or option of a backward pass, with names that may be meant."""
+    peer or option of a backward pass (`recompute=A`), with names that may be meant."""
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:

@@ -463,8 +463,8 @@ class Owners:
             yield from self._bounded_read(equation, read)
 
     def _bounded_read(self, equation: Equation, read: Read) -> Iterator[tuple[str, Poly]]:
-        """Yield such bounds of the reduction indices around a reference: (j, l) for the sum over j
-        in i..l of x[j]."""
+        """Yield the bounds of the reduction indices around a reference by which the tokens of the
+        entries read depend on the length: (j, l) for the sum over j in i..l of x[j]."""
         # the indices of the entry's token, and those whose ranges depend on these indices
         seen = self.tokens.indices_of(read.ref)
         for index in reversed(read.over):
@@ -505,8 +505,8 @@ Lowest = tuple[tuple[Poly, ...], Constraints]
 
 def _lowest(array: Array, reached: Constraints) -> Lowest:
     """The least owner among the readers of an entry, as (lower bounds whose maximum it is,
-    conditions on the entries). `reached` relates entries and their readers' owners (`OWNER`);
-    Unsupported if `reached` bounds a multiple of `OWNER`."""
+    conditions under which there is a reader): ((#0,), {}) if `reached`, on entries and owners of
+    their readers, is #0 <= `OWNER` <= l. Unsupported for bounds of a multiple of `OWNER`."""
     lower, upper, rest = bounds(reached, OWNER)
     for scale, _ in lower:
         if scale != ONE:

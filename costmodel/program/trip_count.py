@@ -186,8 +186,8 @@ def _each_smallest_in_its_case(
 
 
 def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
-    """The number of points in the ranges of a reduction that meet one of the `places` (disjoint
-    conditions), exact in the sizes and the indices around the reduction."""
+    """The number of points in the ranges of a reduction that meet one of the disjoint `places`, in
+    the sizes and the indices around it: max(0, i - 2) for j in 1..i and the place j >= 3."""
     ranges: Constraints = frozenset().union(*(index.constraints for index in over))
     names = tuple(index.atom for index in over)
     around = {a for c in ranges.union(*places) for a in variables_of([c])} - {*names}
