@@ -275,8 +275,8 @@ def prediction_sentences(case: Case) -> Iterator[str]:
 
 
 def _known(number: float, case: Case, what: str) -> float:
-    """A predicted number; Unanswered for nan, an interval or an energy of an operation for which
-    the board lacks a figure."""
+    """The predicted `number` of a case, seconds or joules; Unanswered for nan, where the board
+    lacks a figure of an operation that `what`, "interval" or "energy", needs."""
     if isnan(number):
         on = board_of(case)
         if on.kind == CPU:

@@ -335,7 +335,7 @@ def chunked(rows: int, kernels: int) -> Any:
     the bytes moved."""
 
     def seconds(c: Constants, calls: Calls, on: Board) -> Floats:
-        """The seconds of each call on the board `on`; `c`: the family's constants."""
+        """The seconds of each call, l rows in chunks of `rows`; `c`: the family's constants."""
         s = calls.sizes  # below, seconds: of products of whole chunks, of states, of all bytes
         chunks = np.ceil(s["l"] / rows)
         padded = calls.arithmetic(on) * chunks * rows / s["l"] / c["peak"]

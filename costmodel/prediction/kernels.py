@@ -63,7 +63,7 @@ class Kernel:
     @cached_property
     def _formulas(self) -> Mapping[str, Any]:
         """Class of operations ("mul") or kind of moved entries ("moved weights") -> a function from
-        sizes (letter -> array) to the number for one sequence, of weights for all sequences."""
+        sizes (letter -> array) to the number for one sequence; that of weights serves all."""
         counts = count_equations(self._system, self.phase, "strict")
         found: dict[str, Exact] = {}
         for name in self.equations:

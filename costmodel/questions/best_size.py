@@ -248,8 +248,8 @@ def _explained(case: Case) -> Explained:
 
 
 def best_by(figure: Figure, name: str = "") -> Figure:
-    """The column of the best value of a form's free size by a figure: `name`, or for the figure
-    `span` best_chunk_span."""
+    """The column of the value of a form's free size, such as C = 16, at which a case's `figure` is
+    least; its name is `name`, or, for "", best_chunk_ and the figure's: best_chunk_span."""
     name = name or f"best_chunk_{figure.name}"
 
     def value(case: Case) -> Exact:
