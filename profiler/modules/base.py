@@ -93,8 +93,15 @@ class State:
         )
 
     def rows(self, name: str) -> int:
-        """Number of rows that an array holds: one per token, at most its capacity."""
-        return min(self.position, self.arrays[name].shape[-2])
+        """Number of rows that an array holds: one per token, at most its capacity. ValueError for
+        an array of one axis."""
+        shape = self.arrays[name].shape
+        if len(shape) < 2:
+            raise ValueError(
+                f"{name} is {tuple(shape)}, without an axis of tokens: say "
+                f"State(..., carried=('{name}',))"
+            )
+        return min(self.position, shape[-2])
 
     @property
     def elements(self) -> int:

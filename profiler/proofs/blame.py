@@ -103,11 +103,13 @@ class Recorder(DispatchMode):
         return self.record(super().see_functions(func, args, kwargs))
 
     def record(self, result: Any) -> Any:
-        """Record the numbers in the result of an operation (integers as positions, complex numbers
-        as pairs; no booleans), and return the result."""
+        """Record a copy of the numbers in the result of an operation (tensors, nested), flattened,
+        and return the result: floats and complex numbers (as pairs) in `seen`, integers plus 1 in
+        `positions`; no booleans."""
         for tensor in tensors_in(result):
             if tensor.is_complex():
-                self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
+                pairs = torch.view_as_real(tensor.detach().resolve_conj())
+                self.seen.append(pairs.flatten().clone())
             elif tensor.is_floating_point():
                 self.seen.append(tensor.detach().flatten().clone())
             elif tensor.dtype != torch.bool:
@@ -193,20 +195,18 @@ class Multisets(Recorder):
     to eight bits stay below this share, and a different array of as many entries exceeds it."""
 
     def has(self, wanted: Numbers) -> bool:
-        """Whether one recorded tensor holds the numbers `wanted` for the sequence `sample`, in any
-        order, up to the rounding of the low precision."""
-        values = torch.from_numpy(wanted).double().sort().values
-        near = self.NEAR * float(values.abs().max()) if len(values) else 0.0
+        """Whether one recorded tensor holds the row of numbers `wanted` for the sequence `sample`,
+        in any order, up to the rounding of the low precision; False if `wanted` is empty. Infinite
+        numbers may differ."""
+        values = np.sort(wanted)
+        finite = np.isfinite(values)
+        near = self.NEAR * np.abs(values[finite]).max(initial=0.0)
         sequences = (
-            t.double().view(self.batch, -1)
+            t.double().view(self.batch, -1)[self.sample].sort().values.numpy()
             for t in self.seen
             if len(t) == len(values) * self.batch > 0
         )
-        return any(
-            float((own[self.sample].sort().values - values).abs().nan_to_num(torch.inf).max())
-            <= near
-            for own in sequences
-        )
+        return any((np.abs(own[finite] - values[finite]) <= near).all() for own in sequences)
 
     def reorders(self, wanted: Numbers, others: Mapping[str, Numbers]) -> bool:
         """False: in low precision no order of entries is recognised."""

@@ -524,14 +524,17 @@ Mend = Callable[[State], State]
 def _state_remedy(mixer: Mixer, implementation: Implementation, derived: Amount) -> str:
     """The first remedy, in words, with which a `State` would hold as many entries as later tokens
     need (`derived`), after every token at all sizes tried: fewer rows, arrays named in `carried`,
-    or the axis of tokens moved. "" if there is none, or the state is no `State`."""
+    or the axis of tokens moved. "" if there is none, or the state is no `State`, or its entries
+    cannot be counted, as of an array of one axis outside `carried`."""
     # words -> remedy, of those right after every token so far; `<x 1>`: the rows of x less one
     left: Mapping[str, Mend] | None = None
     rows: list[tuple[Sizes, dict[str, int]]] = []  # (sizes, array -> its rows before any token)
     for sizes in module_sizes(mixer):
         found = case(mixer, implementation, sizes)
         state = found.initial_state()
-        if not isinstance(state, State):
+        if not isinstance(state, State) or any(
+            array.ndim < 2 for name, array in state.arrays.items() if name not in state.carried
+        ):
             return ""
         rows.append((sizes, {n: a.shape[-2] for n, a in state.arrays.items() if a.ndim > 1}))
         left = dict(_remedies(state)) if left is None else left
@@ -565,7 +568,7 @@ def _rows_words(rows: Sequence[tuple[Sizes, Mapping[str, int]]], name: str, fewe
 
 def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
     """Yield each remedy for a state with the wrong number of entries: in words, where `<x 1>`
-    stands for the number of rows of x less one, and as a function that applies it to a state."""
+    stands for the number of rows of x less one, and as a function: state -> a mended copy."""
     rows = [name for name in state.arrays if name not in state.carried]
     several = [(name,) for name in rows] + [tuple(rows)] * (len(rows) > 1)
     for fewer in range(1, MOST_FEWER + 1):

@@ -27,7 +27,7 @@ from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAtten
 from profiler.mixers.sorting import Reformer, gathered
 from profiler.modules import State, implementations
 from profiler.modules.attention import EXPLICIT, SDPA
-from profiler.proofs.blame import Recorder, first_difference
+from profiler.proofs.blame import Multisets, Recorder, first_difference
 from profiler.proofs.cases import case, write_in_words
 from profiler.proofs.deep import findings
 from profiler.proofs.draws import Draw
@@ -972,6 +972,19 @@ def test_memory_without_values_is_no_number_of_a_call() -> None:
     assert sorted(len(seen) for seen in recorder.seen) == [3, 5, 5]
 
 
+def test_a_recorded_complex_number_stays_when_it_is_changed_in_place() -> None:
+    with Recorder(1) as recorder:
+        torch.full((2,), 1 + 2j).mul_(3)
+    assert [seen.tolist() for seen in recorder.seen] == [[1, 2] * 2, [3, 6] * 2]
+
+
+def test_infinite_numbers_hide_no_missing_number_in_low_precision() -> None:
+    with Multisets(1) as recorder:
+        torch.tensor([-inf, 2.0, 1.0]).bfloat16()
+    assert recorder.has(np.array([1.0, 2.0, -inf]))
+    assert not recorder.has(np.array([1.0, 3.0, -inf]))
+
+
 def test_check_deep_blames_the_array_with_the_fault() -> None:
     """One token draws attention to one row, which equals that row's value."""
     mixer = cm.mixer("self-attention")
@@ -1141,6 +1154,11 @@ HELD: dict[str, tuple[tuple[str, str, str], bool, str]] = {
         ('State({"S": self.zeros(batch)})', 'state.arrays["S"].clone()',
          'state.arrays["S"].copy_(S); state.position += 1'), False,
         "say State(..., carried=('S',))",
+    ),
+    "of-one-axis": (
+        ('State({"S": self.zeros(batch), "n": self.W.new_zeros(batch)}, carried=("S",))',
+         'state.arrays["S"].clone()', 'state.arrays["S"].copy_(S); state.position += 1'), False,
+        "n is (2,), without an axis of tokens: say State(..., carried=('n',))",
     ),
     "more-than-in-use": (
         ('{"S": self.zeros(batch), "T": self.zeros(2 * batch)}', 'state["S"]', 'state["S"] = S'),
