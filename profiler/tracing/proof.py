@@ -117,7 +117,7 @@ def first_failures(
     that hold everywhere are left out."""
     found: dict[Quantity, Break] = {}
     for point in sorted(among, key=lambda p: (sum(p), p)):
-        for quantity in polys.keys() - found.keys():
+        for quantity in [each for each in polys if each not in found]:
             if broken := failure_at(samples, polys[quantity], quantity, point):
                 found[quantity] = broken
     return found

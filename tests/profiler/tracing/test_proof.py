@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
+from costmodel.symbolic.polynomial import Poly
 from profiler.tracing import size_samples as points_
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import observe
 from profiler.tracing.meta_run.target import Target
+from profiler.tracing.proof import first_failures
 from profiler.tracing.trace import trace
 from tests.profiler.tracing import modules
 from tests.profiler.tracing.modules import Even
@@ -31,6 +36,13 @@ class Windows(nn.Module):
         b, l, d = x.shape
         parts = F.pad(x, (0, 0, 0, -l % self.w)).view(b, -1, self.w, d) * self.scale
         return parts @ parts.transpose(-1, -2)
+
+
+def test_failures_at_one_point_keep_the_order_of_the_formulas() -> None:
+    polys = {("operations", name): Poly.of(1) for name in "abcdefghij"}
+    run = SimpleNamespace(quantities={})
+    samples: Any = SimpleNamespace(named=lambda p: {"l": p[0]}, at=lambda p: run)
+    assert [*first_failures(samples, polys, [(1,)])] == [*polys]
 
 
 def test_one_size_over_another_has_a_formula_by_cases() -> None:
