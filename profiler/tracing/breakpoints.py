@@ -263,11 +263,11 @@ def condition_keys(condition: Any) -> tuple[Any, Any]:
 
 
 class Along:
-    """A condition on sizes, as a function of the number of steps by which one letter is larger."""
+    """A condition on sizes, as a function of the number of steps by which one letter is larger;
+    `sizes`: symbol of the condition -> (its size, by how much a step enlarges the size)."""
 
     def __init__(self, condition: Any, guards: SizeGuards, letter: str) -> None:
-        """A condition along one `letter`: keep, for each symbol of the condition, its size and its
-        growth per step of `letter`."""
+        """Keep the condition, and `sizes` for steps along one `letter`."""
         self.condition = condition
         self.sizes = {
             symbol: (axis.size, axis.slopes.get(letter, 0))
@@ -282,8 +282,8 @@ class Along:
 
     def changes(self) -> Iterator[int]:
         """Yield numbers of steps along the letter at which the two sides of the condition change
-        their order, or at which a division leaves no remainder; nothing if the condition does not
-        grow with the letter."""
+        their order, or at which a division leaves no remainder; nothing if no size grows with the
+        letter."""
         if not any(more for _, more in self.sizes.values()):
             return
         # numbers of steps; a change of order is searched for between two neighbours

@@ -97,7 +97,7 @@ def outermost(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     Formulas are linear in these bytes, so at every size one of the two is at least as high."""
 
     def halfway(k: int) -> bool:
-        """Whether column k is the mean of two others, equally far (<= `APART`) on both sides."""
+        """Whether column k is the mean of columns k - step and k + step, for a step <= `APART`."""
         value = columns[k]
         for step in range(1, min(k, len(columns) - 1 - k, APART) + 1):
             one, two = columns[k - step], columns[k + step]

@@ -199,9 +199,9 @@ class AtomSearch:
     def seen_in(
         self, places: Sequence[int], shapes: Callable[[int], Sequence[tuple[int, ...]]]
     ) -> list[Poly]:
-        """The atoms (step functions of the size) that the extents (lengths of axes) of results at
-        `places` reveal; [] if the module fails at a place, or its results differ in number or rank
-        between the places."""
+        """The atoms (step functions of the size) that the extents (lengths of axes) of all results
+        reveal, whose shapes `shapes(place)` lists; [] if the module fails at one of `places`, or
+        its results differ in number or rank between these."""
         try:
             listed = [shapes(place) for place in places]
         except TraceError:

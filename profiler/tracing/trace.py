@@ -344,7 +344,7 @@ class FormulaSearch:
     """
 
     def __init__(self, samples: SizeSamples, backend: str, *, divided: bool) -> None:
-        """Begin a search; if `divided`, in smaller steps of the scale (`FINE`)."""
+        """Begin a search; `scales`: factors of the smallest sizes, tried until the module runs."""
         self.samples = samples
         self.backend = backend
         self.divided = divided

@@ -204,8 +204,8 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
 
 
 def counts_by_quotients(mixer: Mixer, described: Implementation) -> bool:
-    """Whether the equations of an implementation count by quotients of sizes, such as floor(l/B):
-    the comparison then writes a size by its quotient, l = B*q + r."""
+    """Whether the equations of an implementation count by quotients of two sizes, as floor(l/B) is
+    and floor(l/2) is not: the comparison then writes a size by its quotient, l = B*q + r."""
     counts = count(mixer, "training", described.form, ("strict", *described.rewrites))
     polys = [
         poly

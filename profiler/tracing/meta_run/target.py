@@ -583,7 +583,7 @@ def operation_of_error(error: Exception) -> str:
 
 
 def data_dependent(error: Exception) -> str:
-    """If an error was raised because a meta tensor has no values: the operation that needs values,
+    """If an error arose because a meta tensor has no values: the operation or copy that needs them,
     then others that torch's message names ("aten::nonzero, torch.nonzero"); else ""."""
     text = text_of(error)
     for message, name in COPIES.items():
