@@ -60,8 +60,8 @@ class OfMixers:
         return COLUMNS[self.by] if self.by in COLUMNS else figure_named(self.by)
 
     def at(self, over: str, **more: int) -> Crossover:
-        """Compare the mixers over a size (the letter `over`), with the sizes in `more` given; other
-        open sizes have their defaults."""
+        """Compare the mixers over a size (the letter `over`) at the given sizes, those in `more`
+        first; another letter of `self.over` has its default unless it is in `more`."""
         others = {x: n for x, n in self.sizes.items() if x not in (over, *self.over, *more)}
         return compared(
             *self.mixers,
@@ -151,7 +151,7 @@ def curves(asked: OfMixers) -> Picture:
 
 
 def winners(asked: OfMixers) -> Picture:
-    """Make the map of winners over two sizes: which mixer has the least of the figure at each."""
+    """Make the map of winners: the mixers of least figure over two sizes (x axis, then rows)."""
     over, across = asked.over
     values = asked.values(across) or powers_of_two(asked.at(across))
     rows = {value: asked.at(over, **{across: value}) for value in values}

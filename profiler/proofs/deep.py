@@ -288,13 +288,13 @@ class Drawn:
 
     `number` is the number of draws tried so far, `failed` the kinds with a failure, `refused` maps
     the reason of a refused draw to the number of such draws, `unable` says why no equations can be
-    evaluated ("" if they can), `left_out` how many draws the budget left out; `tried` are the draws
+    evaluated ("" if they can), `left_out` has words on draws beyond the budget; `tried` are draws
     tried, `of_gradients` those at which gradients were compared, `steps` whether steps are tried.
     """
 
     def __init__(self, subject: Subject, draws: Sequence[Draw]) -> None:
         """Nothing is tried yet: `proofs` tries the draws (ways to call the module) in order; `held`
-        then yields the proofs of what never failed."""
+        then yields the proofs of the kinds that never failed."""
         self.subject, self.draws = subject, draws
         self.steps = not subject.stepless
         self.failed: set[Kind] = set()

@@ -93,7 +93,7 @@ class Draw:
         object.__setattr__(self, "sizes", _Sizes(self.sizes))
 
     def words(self) -> str:
-        """The draw in words, default conditions left out: "b=2, l=7, in train mode"."""
+        """The draw in words, default conditions left out: "b = 2, l = 7, in train mode"."""
         said = [words({"b": self.b, **self.sizes})]
         said += ["in train mode"] * self.train
         said += [f"x {self.layout}"] * (self.layout != LAYOUTS[0])

@@ -292,8 +292,9 @@ def errors(found: Tensor, exact: Tensor) -> Tensor:
 
 
 def error_sizes(off: Tensor, exact: Tensor) -> Tensor:
-    """A tensor (3,) with three sizes of the errors `off` of the answer `exact`: largest absolute
-    entry, norm, and projection on the answer; (1,), the first alone, below `ENTRIES` entries."""
+    """A tensor (3,) with three sizes of the errors `off` (from `errors`) of the answer `exact`:
+    largest absolute entry, norm, and absolute projection on the answer: (1, 4, 4) for 16 errors
+    -1 of 1; (1,), the first alone, below `ENTRIES` entries."""
     entry = off.abs().max() if off.numel() else off.new_zeros(())
     if off.numel() < ENTRIES:
         return entry.unsqueeze(0)

@@ -85,9 +85,9 @@ class Arrays:
     def of_extents(
         self, shapes: frozenset[Extents], copy: bool, backward: bool
     ) -> list[tuple[str, Array | None]]:
-        """(name, array; None for a part) for each that a tensor with extents of `shapes` may hold.
-        `copy`: it is made by an operation that copies; `backward`: in the backward pass. Tensors
-        that are alike share one answer."""
+        """(name, array; None for a part) for each array that a tensor may hold, seen under several
+        `shapes` (as `extents_of` gives them). `copy`: an operation that copies made the tensor;
+        `backward`: in the backward pass. Tensors that are alike share one answer."""
         asked = (shapes, copy, backward)
         if asked not in self.told:
             pool = made_by(self.system, copy, backward)
@@ -105,8 +105,8 @@ class Arrays:
 
     @cached_property
     def slices(self) -> Mapping[Array, Collection[Extents]]:
-        """A dict: array of the equations -> the extents that the array has without one of its axes
-        longer than 1; the batch is no axis."""
+        """A dict: array -> the extents that it has without one of its axes longer than 1; the batch
+        is no axis. Example: x (b, l, d) = (2, 7, 5) gives (2, 5) and (2, 7)."""
         found = {}
         for array, own in self.shapes.items():
             extents = self.extents[array]

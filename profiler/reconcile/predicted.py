@@ -279,7 +279,7 @@ def _sums(shapes: Sequence[Sequence[int]]) -> float:
 
 def _others_s(operation: str, ops: Mapping[str, int], dtype: str, on: Board) -> float:
     """The seconds that a board takes for the arithmetic `ops` (class -> number) of an operation
-    beside products of matrices: exponentials, and all else."""
+    beside products of matrices: exponentials, and all else. BoardError: the board has no rate."""
     others = {name: number for name, number in ops.items() if name != "exp"}
     found = ops["exp"] / on["special"] if ops["exp"] else 0.0
     if operation in PRODUCTS:

@@ -158,7 +158,7 @@ def _dispatched(
     dtype: str,
 ) -> Mapping[str, Any] | str:
     """The counts of the operations that a call dispatches without values (on the meta device),
-    `DispatchCounts` as JSON values; or, as a sentence, why the call cannot be made."""
+    `DispatchCounts` as JSON values; or a sentence: the call fails, or has more than `MOST`."""
     request = Request(mixer, implementation, dict(sizes), phase, dtype, "meta")
     try:
         with as_exception(), _AtMost(), _FusedAttention():
