@@ -549,8 +549,8 @@ def held_on_meta(request: Request) -> Measured | None:
 
 
 def alike(run: Measured, meta: Measured) -> bool:
-    """Whether two lists of tensors exist, with equal bytes at the peak and tensors of equal bytes,
-    operations and causes; the shapes as which operations read the bytes may differ."""
+    """Whether two lists of tensors exist, with equal bytes at the peak and tensors that are equal
+    in all but the shapes as which operations read the bytes; the order is free."""
 
     def rows(listed: Reading) -> dict[tuple[Any, ...], int]:
         found: Counter[tuple[Any, ...]] = Counter()

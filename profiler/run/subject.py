@@ -79,7 +79,7 @@ def subject(of: Measurable) -> Subject:
 
 def measurable(name: str) -> Measurable:
     """Load the mixer of this name, or else the module without equations that FILE.py:NAME makes.
-    Raises UnknownMixer, TraceError: there is neither; the message is one sentence."""
+    UnknownMixer: neither, or a file of mixers without a callable NAME; TraceError: no module."""
     try:
         return load_mixer(name)
     except UnknownMixer:

@@ -167,8 +167,8 @@ def moved_bytes(which: str) -> Derive:
     writes its result) or `compulsory` (inputs and weights are read once, outputs written once)."""
 
     def bytes_(of: ExecutedMixer) -> Exact:
-        """The bytes that one call moves in the way `which`, as a formula: entries by kind, weights
-        once and all else for b sequences, times the bytes of an entry."""
+        """The bytes that one call moves (`which`: unfused or compulsory), as a formula: entries by
+        kind, weights once and all else for b sequences, times the bytes of an entry."""
         about = answers_about(of.mixer, of.does.form, of.phase, of.does.rewrites)
         elements: Elements = getattr(about.of(traffic_of), which)
         total = Exact()

@@ -62,7 +62,7 @@ def measured(records: Sequence[Measurement]) -> Rounds:
 
 
 def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
-    """Yield the records, failures too, in groups of one phase, dtype and width, sorted by these."""
+    """Yield the records, failures too, in groups of one phase, dtype and width d, in this order."""
     groups: dict[Setting, dict[tuple[str, str], dict[int, Rounds]]] = {}
     for record in records:
         setting = Setting(record.phase, record.dtype, record.sizes["d"])

@@ -128,7 +128,7 @@ class Child:
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
         """Measure a point, and return its record or failure; a process whose device is unusable is
-        replaced first. Raises WorkerGone: the process ended."""
+        replaced first. Raises WorkerGone: the process ended; MeasureError: no new one starts."""
         if self.leaving:
             self.stop()
             self._start()
