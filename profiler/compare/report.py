@@ -181,13 +181,13 @@ def _bytes_words(row: Row) -> str:
 def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
     """Notes on how the ratios, intervals and p-values of a quantity were computed: times are
     compared by a signed-rank test, energies by Student's t interval without p, exact bytes by no
-    test."""
+    test. `level`: the accepted probability of a false difference, such as 0.05."""
     if QUANTITIES[quantity].exact:
         return [Note(("bytes repeat exactly: they are compared without a test",))]
     found = []
     widths = {row.verdict.confidence for row in rows if row.verdict.confidence is not None}
     for confidence in sorted(widths):
-        words = f"intervals of {confidence:.2%} each, which hold together at {level:.0%}"
+        words = f"intervals of {confidence:.2%} each, which hold together at {1 - level:.0%}"
         found.append(Note((words,)))
     if QUANTITIES[quantity].unit == "J":
         said = (

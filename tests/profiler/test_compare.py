@@ -759,6 +759,7 @@ def test_words_say_what_was_shown(compared: Comparison) -> None:
     assert "second faster" in said
     assert "equal to the byte" in said
     assert "exact Wilcoxon signed-rank test" in said
+    assert "which hold together at 95%" in " ".join(said.split())
     assert "no difference shown" not in said
     assert "hold for this process and its memory layout" in said
     assert "hold a wait" not in said
