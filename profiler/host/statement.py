@@ -246,8 +246,7 @@ def timed_s(reading: Reading) -> float | None:
 
 
 def readings_words(readings: Sequence[Reading]) -> str:
-    """Readings of one name in words: `1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; ""
-    without readings."""
+    """Readings of one name in words: `1 ms to 2 ms in 5 runs, 20 samples each`; "" for none."""
     if not readings:
         return ""
     name, unit = readings[0].name, readings[0].unit
@@ -280,8 +279,8 @@ def memory_and_energy(group: Group) -> Iterator[str]:
 
 
 def counters(group: Group) -> Iterator[str]:
-    """Yield sentences on the tool that read hardware counters, and on whether it counted known
-    kernels correctly; none if no record has counters."""
+    """Yield sentences on the tool that read hardware counters, and on the labels of the counts or,
+    without labels, that it counted known kernels correctly; none if no record has counters."""
     read = [r.counts["hardware"] for r in group.records if "hardware" in r.counts]
     labels = dict.fromkeys(label for found in read for label in found["labels"])
     if not read:
@@ -292,13 +291,13 @@ def counters(group: Group) -> Iterator[str]:
         "were left alone.",
         ", ".join(dict.fromkeys(found["ncu"] for found in read)),
     )
-    told = f"tell: {'; '.join(labels)}" if labels else "were counted rightly"
-    yield f"Kernels of known work, counted in the same way, {told}."
+    yield said("Labels of the counts: {}.", "; ".join(labels))
+    if not labels:
+        yield "Kernels of known work, counted in the same way, were counted rightly."
 
 
 def bars(group: Group) -> Iterator[str]:
-    """Yield sentences on error bars (the variation that they cover, and their widths) and on labels
-    (disturbances)."""
+    """Yield sentences on error bars (the variation that they cover, their widths) and on labels."""
     timed = [r for name in LATENCIES for r in quiet(group, name)]
     joules = group.readings("energy")
     # readings of one process, and readings with a value from each of several

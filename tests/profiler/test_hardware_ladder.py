@@ -288,7 +288,11 @@ def test_a_statement_says_how_counters_were_read(reconcile: Reconcile) -> None:
     assert "were counted rightly" in said and "Software: " in said
     assert "Nsight Compute 2025.3.1.0" in said.partition("Software: ")[2]
     forbidden, _ = reconcile(probe=FORBIDDEN)
-    assert "tell: copy not calibrated" in statement([forbidden])
+    assert "Labels of the counts: copy not calibrated" in statement([forbidden])
+    rounded = {**record.counts["hardware"], "labels": ["9 operations rounded to TF32"]}
+    said = statement([structs.replace(record, counts={"hardware": rounded})])
+    assert "Labels of the counts: 9 operations rounded to TF32." in said
+    assert "Kernels of known work" not in said
     assert "Hardware counters" not in statement([structs.replace(record, counts={})])
 
 
