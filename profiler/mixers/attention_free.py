@@ -103,15 +103,15 @@ class CausalFull(Full, Mixer):
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """An empty state with exp(K) and exp(K) V, (batch, length, d) each; `prepared` holds
-        exp(w)."""
+        """An empty state with exp(K) and exp(K) V, (batch, length, d); `prepared` is exp(w)."""
         state = PreparedState({name: self._rows(batch, length, self.d) for name in ("P", "E_K")})
         state.prepared = self.powers(state.capacity)
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d): append the token's rows exp(K) V and
-        exp(K) to `state`, then sum all held rows with the weights of the token's position."""
+        exp(K) to `state`, then sum all t held rows (b, t, d) with the weights of the token's
+        position, row t of exp(w) from 1 (`prepared`, (l, l))."""
         assert isinstance(state, PreparedState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)

@@ -61,8 +61,7 @@ def l2_norm(x: Tensor) -> Tensor:
 
 
 def decayed(S: Tensor, decay: Tensor) -> Tensor:
-    """S (b, g, r, K, V) times a decay per head (b, g, r), or per channel of the key
-    (b, g, r, K)."""
+    """S (b, g, r, K, V) times a decay per head (b, g, r), or per key channel (b, g, r, K)."""
     return decay.reshape(*decay.shape, *(1,) * (S.ndim - decay.ndim)) * S
 
 
@@ -123,13 +122,11 @@ class DeltaRule(Mixer):
         self.W_out: nn.Parameter = self.weight(self.n * value, d)
 
     def rate(self) -> Tensor:
-        """The factor A of the decays' logarithms, which depends on parameters alone; an empty
-        tensor without decays."""
+        """A of the decays' logarithms, of parameters alone; an empty tensor without decays."""
         return self.like
 
     def decay(self, x: Tensor, rate: Tensor) -> Tensor | None:
-        """The logarithms of the decays of rows x (..., d), given A of `rate`; None without
-        decays."""
+        """The logarithms of the decays of rows x (..., d), given A (`rate`); None without any."""
         return None
 
     def gated(self, x: Tensor, o: Tensor) -> Tensor:
@@ -285,7 +282,8 @@ class GatedDeltaNet(Decaying):
         C: int | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Declare Gated DeltaNet's weights: n heads with values of width V, which share g keys of
-        width K; k taps, needed without the option `core`. ValueError unless g divides n."""
+        width K; k taps, needed without the option `core`; C rows in a chunk, None for a class
+        without chunks. ValueError unless g divides n."""
         require_sizes(n=n, g=g, K=K, V=V)
         if n % g:
             raise ValueError(f"n = {n} heads are not divisible into g = {g} groups")
@@ -328,7 +326,7 @@ class KimiDeltaAttention(Decaying):
         C: int | None = None, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Declare KDA's weights: n heads of width h (default d/n); k taps of short convolutions,
-        needed without the option `core`."""
+        needed without the option `core`; C rows in a chunk, None for a class without chunks."""
         width = head_width(d, n) if h is None else h
         super().__init__(
             d=d, l=l, k=k, C=C, groups=n, repeat=1, key=width, value=width, options=options
@@ -429,15 +427,16 @@ class ChunkState(PreparedState):
 
     @property
     def chunk(self) -> Chunk:
-        """The rows of the current chunk, cut out of the state's arrays: row e of M is cut out of
-        the entries of M, where it has the places (e-1)(e-2)/2 to e(e-1)/2 - 1."""
+        """S, None in the first chunk, and the rows of the current chunk, cut out of the state's
+        arrays; arrays without rows are left out. Row e of M, from 2, has the entries at the places
+        (e-1)(e-2)/2 to e(e-1)/2 - 1: row 3 those at 1 and 2."""
         of_chunk = (*self.chunked, "M", "T")
         rows = {name: list(self.held(name).unbind(-2)) for name in self.arrays if name in of_chunk}
         if "M" in rows:
             entries = [entry.squeeze(-1) for entry in rows["M"]]
             rows["M"] = [
                 torch.stack(entries[(e - 1) * (e - 2) // 2 : e * (e - 1) // 2], dim=-1)
-                for e in range(2, self.position % self.C + 1)
+                for e in range(2, self.in_chunk + 1)
             ]
         S = self.arrays["S"] if self.rows("S") else None
         return Chunk(S, {name: held for name, held in rows.items() if held})
@@ -679,8 +678,7 @@ class InChunks(DeltaRule):
         return o
 
     def kept(self) -> dict[str, tuple[int, int, int]]:
-        """A dict: array that later rows of a chunk read -> (heads in a group, rows, width of a
-        row)."""
+        """A dict: array that later rows of a chunk read -> (heads in a group, rows, width)."""
         return {"U": (self.repeat, self.C, self.value), "W": (self.repeat, self.C, self.key)}
 
     @torch.no_grad()
@@ -837,7 +835,9 @@ def in_chunks(mixer: str, around: dict[str, str], decays: str) -> Callable[[_Cla
     """
 
     def register(module: _Class) -> _Class:
-        """Register the class with the kernel classes of its arrays in chunks, and return it."""
+        """Register the class as an implementation of `mixer` in chunks, and return it. Kernel
+        classes are those of the recurrent form (`around`), and those of the arrays of chunks and of
+        the decays in chunks (`decays`: "L T E")."""
         kernels = {k: v for k, v in around.items() if k not in ("D", "E")}
         kernels |= dict.fromkeys(("KK", "QK", "U", "W", "N", "S"), "contraction")
         kernels |= {

@@ -179,9 +179,9 @@ class Unit(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): the convolution at the token's row U, then
-        one step of the recurrence H' = exp(T) H + root(T) I U from `state`, with gates I and R,
-        which gives T."""
+        """The output y_t (b, d) of one token x_t (b, d): the convolution at the token's row U
+        (b, W), then one step of the recurrence H' = exp(T) H + root(T) I U from `state`, with the
+        gate I and T, the gate R times -8 softplus(Lambda) (`prepared`); H' = I U for the first."""
         assert isinstance(state, PreparedState)
         U, rows = x_t @ self.W_X, {}
         if self.whole:
@@ -223,8 +223,7 @@ class Core(Unit):
 
 
 class Scanned(Unit):
-    """The unit whose recurrence over whole sequences is a scan; a token is one step of the
-    recurrence."""
+    """The unit whose recurrence over sequences is a scan; a token is one step."""
 
     def carried(self, A: Tensor, first: Tensor, later: Tensor) -> Tensor:
         """H (b, s, W) by a parallel scan."""

@@ -98,8 +98,9 @@ def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
     with this algorithm of the convolution of whole sequences; a step sums over distances."""
 
     def register(cls: _Class) -> _Class:
-        """Set the class's algorithm, register the class with the kernel class of each array, and
-        return it."""
+        """Set the class's algorithm, register the class with the kernel class (`contraction`,
+        `fft`) of each array, and return it. S is the convolution; u_f, w_f and e_f, of an algorithm
+        by transforms, are those of u and K and their product."""
         cls.algorithm = algorithm
         kernels = cls.KERNELS | {"S": algorithm.kernel}
         if algorithm.product is not None:
@@ -215,8 +216,7 @@ class Hyena(LongConvolved):
             self.register_buffer(name, made, persistent=False)
 
     def shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        """A dict: parameter -> shape, for the linear map and the short convolution of "G", "E" or
-        "V"."""
+        """A dict: parameter -> shape, of the map and short convolution of "G", "E" or "V"."""
         d = self.d
         own = {"W": (d, d), "b": (d,), "w": (self.k, d), "c": (d,)}
         return {f"{letter}_{name}": shape for letter, shape in own.items()}

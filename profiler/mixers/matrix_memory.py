@@ -43,15 +43,14 @@ def standardised(x: Tensor, eps: float) -> Tensor:
 
 
 def larger(one: Tensor, other: Tensor) -> Tensor:
-    """The larger of two entries, everywhere; torch.maximum would halve the gradient of equal
-    ones."""
+    """The larger of two entries; torch.maximum would halve the gradient of equal entries."""
     return torch.where(one > other, one, other)
 
 
 class Cells(Mixer):
     """n cells with keys of width K and values of width h, in the layer of xLSTM 7B or, if not
-    `whole`, between linear maps: W_Q and W_K (d, n*K), W_V and W_O (d, n*h), W_I and W_F (d, n),
-    b_I and b_F (n,), gain (n*h,), W_out (n*h, d).
+    `whole`, between linear maps: W_Q and W_K (d, n*K), W_V (d, n*h), W_I and W_F (d, n) and W_out
+    (n*h, d), and if `whole` b_I and b_F (n,), W_O (d, n*h) of a gate and gain (n*h,) of a norm.
 
     S = exp(F + M' - M) S' + exp(I - M) k v^T and Z likewise with k alone, where F is the logarithm
     of the forget gate, and the bound M = max(F + M', I) keeps the exponentials small; primes denote
@@ -425,8 +424,7 @@ class Memory(Mixer):
         return self.read(rows.R, S)
 
     def decay(self, z: Tensor) -> Tensor:
-        """The logarithm L = -exp(-1/2) sigmoid(z) of the decay, (..., n, h), of rows z (...,
-        n*h)."""
+        """The log decay L = -exp(-1/2) sigmoid(z), (..., n, h), of rows z (..., n*h)."""
         return self.heads(-DECAY * torch.sigmoid(z))
 
     def decaying(self, rows: Tensor, later: slice) -> Tensor:
@@ -641,7 +639,7 @@ class TimeMixing(Memory):
         self, *, d: int, l: int, n: int, A: int, G: int, M: int = 1, h: int | None = None
     ) -> None:
         """Declare the layer's weights: n heads of width h (default d/n); the maps of low rank have
-        the ranks A (w and a), G (the gate g) and, in a later layer, M (the share)."""
+        the ranks A (w and a), G (the gate g) and, in a later layer alone, M (the share)."""
         super().__init__(d=d, l=l, n=n, h=h)
         ranks = {"w": A, "a": A, "g": G} | ({"v": M} if self.later else {})
         require_sizes(A=A, G=G, M=M)

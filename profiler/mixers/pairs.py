@@ -69,8 +69,8 @@ class HeldRows(Heads, Mixer):
     """A token attends to all rows that the state holds, and to its own."""
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the held rows and the
-        token's own. Then the state takes the token's row."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from q_t (scores over sqrt(K)) to
+        the rows in the state and the token's own. Then the state takes the token's row."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -107,8 +107,7 @@ class Restricted(Heads):
 
 
 class CentredRestricted(Restricted):
-    """The w positions lie around the token; with w even, one more lies after the token than
-    before."""
+    """The w positions lie around the token; with w even, one more lies after it than before."""
 
     MIXER = "restricted-attention"
 

@@ -42,10 +42,8 @@ POSITIVE = PROJECTIONS | {
 
 
 class RandomFeatures(ByFeatures):
-    """Features from m frequencies, made from random numbers w, a buffer that is not trained.
-
-    W_Q, W_K, W_V and W_out are (d, d).
-    """
+    """Features from m frequencies, made from random numbers w, a buffer that is not trained. W_Q,
+    W_K, W_V and W_out are (d, d)."""
 
     w: Tensor
 
@@ -363,8 +361,8 @@ class FastFood(Trained):
     H: Tensor
 
     def declare(self) -> None:
-        """Declare the Hadamard matrix H, its rows in random order PH (drawn before all weights),
-        the linear maps, and the diagonals D_B, D_G and D_S (h,)."""
+        """Declare the Hadamard matrix H of entries 1 and -1, its rows in random order PH (drawn
+        before all weights), the linear maps, and the diagonals D_B, D_G and D_S (h,)."""
         h = self.h
         # entry (p, q) of a Hadamard matrix is -1 if p and q have an odd number of common bits
         ones = [[(p & q).bit_count() % 2 for q in range(h)] for p in range(h)]

@@ -57,8 +57,7 @@ class Recurrence(Mixer):
             self.b_U: nn.Parameter = self.weight(*packed, d)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state with room for one row, (batch, 1, d) of each array of the state; any
-        length has room."""
+        """An empty state of one row, (batch, 1, d) for each array, and so for any length."""
         require_sizes(length=self.l if length is None else length)
         return State({name: self._rows(batch, 1, self.d) for name in self.STATE}, sliding=True)
 
@@ -216,8 +215,9 @@ class Gru(Explicit):
     form: ClassVar[str]
 
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The state of the GRU after a row, its output (b, d) in a tuple, from W x + b of its gates
-        (`own`) and the state `before` (None for the first row)."""
+        """The state of the GRU after a row, its output (b, d) in a tuple, from W x + b of reset
+        gate, update gate and candidate (`own`, (b, 3d); (b, 2d) for a first row without a reset
+        gate) and the state `before`, such a tuple (None for the first row)."""
         h = None if before is None else before[0]
         carried, gates = self.carried(h, U), slice(None, own.shape[-1] - self.d)
         inside = plus_optional(own[:, gates], None if carried is None else carried[..., gates])
@@ -331,8 +331,7 @@ class ResetBeforeInterpolated(ResetBefore):
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """A context in which oneDNN is off, so that a CPU runs PyTorch's own operations in every
-    dtype."""
+    """A context without oneDNN, so that a CPU runs PyTorch's own operations in every dtype."""
     backend = torch.backends.mkldnn
     before = backend.enabled
     backend.enabled = False  # type: ignore[assignment]  # a property that torch leaves untyped

@@ -360,8 +360,8 @@ class Mamba2(Selective):
         options: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Declare the weights: n heads of P channels with N states each, in G groups, and k taps;
-        with the option `no-norm` without gain, and with the options `BIASES`. ValueError unless
-        G divides n."""
+        without gain by the option `no-norm`, without taps, W_Z and gain if `core`; `BIASES` are
+        further options. ValueError unless G divides n."""
         super().__init__(d=d, l=l)
         require_sizes(n=n, P=P, N=N, G=G, k=k)
         if n % G:
@@ -1010,8 +1010,9 @@ class Mamba3Scanned(Mamba3):
         return scan(torch.ones_like(change[:, :, :1, :1]), change)
 
     def reads(self, K: Parts, Q: Parts, U: Tensor, kept: Tensor, V: Tensor) -> Tensor:
-        """What Q reads of the states of all rows, each part (b, s, n, P, 2R) or (b, s, n, P, M) by
-        a scan."""
+        """What Q reads of the states, (b, s, n, P), or (b, s, n, r, P): both parts of the states of
+        all rows, (b, s, n, P, 2R) and (b, s, n, P, M), are made by a scan: U K, plus V K of the row
+        before, with the decays `kept` (b, s-1, n)."""
         decays = from_nothing(kept)[..., None, None]
         found = []
         for part in K:

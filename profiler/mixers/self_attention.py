@@ -186,8 +186,9 @@ class Heads(SequenceMixer):
             self.register_parameter(f"o_{name}", offset)
 
     def _declare_biases(self, heads: tuple[int, ...], options: Sequence[str]) -> None:
-        """Register the biases b_Q, b_K, b_V, b_G and b_out of the maps, None for a map that is
-        absent or has no bias by the options; `heads`: (n,) or, if `grouped`, (g, n/g)."""
+        """Register biases b_Q, b_K, b_V, b_G and b_out of zeros, None if the map is absent or has
+        no bias by `BIASES`; `biased-gate` gives b_G the shape `heads`: (n,) or, if `grouped`, (g,
+        n/g)."""
         biased = {name for option in options for name in BIASES.get(option, ())}
         for name in BIASES["bias"]:
             weight: nn.Parameter | None = getattr(self, f"W_{name}")
@@ -223,8 +224,9 @@ class Heads(SequenceMixer):
         return size
 
     def _make_tables(self) -> None:
-        """Register the tables cos and sin of the rotary embedding, (l, K) or, if only r channels
-        turn, (l, r): an angle for each of l positions and pair of channels."""
+        """Register the tables cos and sin of the rotary embedding, (l, r) for the r channels that
+        turn (`turned`, K by default), of the angle row * BASE^(-2j/r) for row from 0 and pair j:
+        channels 2j and 2j + 1 with `rotary-pairs`, else j and j + r/2."""
         half, device = self.turned // 2, self.like.device
         pair = torch.arange(half, dtype=torch.float64, device=device) / half
         row = torch.arange(self.l, dtype=torch.float64, device=device)
@@ -244,8 +246,7 @@ class Heads(SequenceMixer):
         return K, V
 
     def _project(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Q (..., n, K), K (..., g, K) and V (..., g, V) of x (..., d), whose first row is at the
-        position `first`."""
+        """Q (..., n, K), K (..., g, K) and V (..., g, V) of rows x (..., d) from `first` on."""
         return self._queries(x, first), *self._keys_and_values(x, first)
 
     def _queries(self, x: Tensor, first: int = 0) -> Tensor:
@@ -260,19 +261,21 @@ class Heads(SequenceMixer):
 
     def _keys_and_values(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
         """(keys (..., g, K), values (..., g, V)) in g heads of rows x (..., d), whose first row is
-        at the position `first`; with `keys-as-values` V is K before its norm and rotation."""
+        at the position `first` (from 0); with `keys-as-values` V is K before its norm and rotation.
+        `v-norm` gives V an RMS norm without gain; `clipped` bounds the entries of both."""
         raw = self._split(linear(x, self.W_K, self.b_K), self.g)
         keys = self._normed(raw, self.w_K, self.o_K)
         if self.W_V is None and self.w_K is None and not self.v_norm:
-            return self._turned(keys, first), keys  # bounded keys are bounded values
+            return self._turned(keys, first), keys  # keys without a norm, clipped as values are
         values = raw if self.W_V is None else self._split(linear(x, self.W_V, self.b_V), self.g)
         if self.v_norm:
             values = F.rms_norm(values, (self.V,), None, float(RMS_EPS))
         return self._turned(keys, first), self._within(values)
 
     def _normed(self, rows: Tensor, gain: Tensor | None, offset: Tensor | None) -> Tensor:
-        """Queries or keys (..., n, K) after their norm with this gain (None for no norm), which is
-        a layer norm by some options, and between their bounds, if any."""
+        """Queries or keys (..., n, K) after their norm with this gain (None: no norm), and clipped
+        with `clipped`: an RMS norm, with `whole-qk-norm` over all heads at once, or a layer norm
+        with an offset or, with `heads-qk-layer-norm`, a gain per head and no offset."""
         if self.layer_norms and offset is None and gain is not None:
             rows = F.layer_norm(rows, (self.K,), None, None, float(LAYER_EPS))
             rows = rows * gain.view(-1, self.K)

@@ -94,9 +94,9 @@ class Reformer(Headed):
         self.W_out: nn.Parameter = self.weight(self.d, self.d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The output y (b, s, d) of x (b, s, d): sort rows by bucket, attend in this order, undo
-        the sort. A row's bucket is the number, from 0, of its largest product with the directions
-        H, then -H."""
+        """The output y (b, s, d) of x (b, s, d): sort rows by bucket, attend in this order (to keys
+        q/|q| of the own chunk of C sorted rows and the one before), undo the sort. A row's bucket,
+        0 to 2m-1, is the number of its largest product with the directions H, then -H."""
         q, v = self.heads(x @ self.W_Q), self.heads(x @ self.W_V)
         products = q @ self.H
         buckets = torch.cat([products, -products], dim=-1).argmax(-1)

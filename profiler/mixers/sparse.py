@@ -26,8 +26,7 @@ KERNELS = PROJECTIONS | EXPLICIT.kernels
 
 
 def in_blocks(rows: Tensor, first: int, last: int, size: int) -> Tensor:
-    """The rows from `first` up to `last`, excluded, of (b, n, s, h), as blocks (b, n, number, size,
-    h)."""
+    """The rows `first` to `last` - 1 of (b, n, s, h), as blocks (b, n, number, size, h)."""
     return rows[:, :, first:last].reshape(*rows.shape[:2], -1, size, rows.shape[-1])
 
 
@@ -44,8 +43,8 @@ class StridedAttention(InBlocks, Mixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """The attention outputs (b, n, s, h) of queries q, keys k and values v by the strided
-        pattern: the first block of B rows, the later complete blocks in one batch, then the short
-        last block."""
+        pattern, which is causal: the first block of B rows, the later complete blocks in one batch,
+        then the short last block."""
         B, length = self.B, int(q.shape[2])
         whole = length - length % B
         first = (rows[:, :, :B] for rows in (q, k, v))
@@ -91,8 +90,9 @@ class StridedAttention(InBlocks, Mixer):
         return State({name: self._rows(batch, length, self.n, self.K) for name in ("K", "V")})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the last B rows, and to
-        the rows at the token's place in the blocks before."""
+        """The output y_t (b, d) of one token x_t (b, d): attend from q_t to the last B rows, its
+        own included, and to the rows at its place in the blocks before: at position 9 with B = 4
+        to rows 6 to 9, and 1 and 5."""
         q_t, k_t, v_t = self._project(x_t)
         place, first = state.position % self.B, max(0, state.position + 1 - self.B)
         state.append(K=k_t, V=v_t)
@@ -143,7 +143,8 @@ class FixedAttention(InBlocks, HeldRows):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """The attention outputs (b, n, s, h) of queries q, keys k and values v by the fixed
-        pattern: the complete blocks of B rows in one batch, then the short last block."""
+        pattern, which is causal: the complete blocks of B rows in one batch, then the short last
+        block. `far`, `values`: keys and values of the last `kept` rows of complete blocks."""
         length = int(q.shape[2])
         whole = length - length % self.B
         if not whole:
@@ -237,8 +238,7 @@ class Longformer(Windowed):
 
 @implementation("bigbird", "explicit", rewrites=EXPLICIT.rewrites, kernels=KERNELS)
 class BigBird(Windowed):
-    """BigBird: each row after the global ones also attends to c random rows, which the table P
-    (l, c) names."""
+    """BigBird: a row after the global ones also attends to c random rows, by the table P (l, c)."""
 
     P: Tensor
 

@@ -21,16 +21,12 @@ from profiler.modules.registry import implementation
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0) for every entry; the backward pass reads the saved comparison, and compares no
-    more."""
+    """max(x, 0) for every entry; the backward pass reads the saved comparison alone."""
     return x.masked_fill(x <= 0, 0)
 
 
 class Synthesizer(Headed):
-    """n heads, each with its scores; a sequence has at most l tokens.
-
-    W_V and W_out are (d, d).
-    """
+    """n heads, each with its scores; W_V and W_out (d, d). A sequence has at most l tokens."""
 
     bounded = True
     causal: ClassVar[bool] = False
@@ -42,8 +38,7 @@ class Synthesizer(Headed):
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
-        """The scores (n, b, s, s) of x (b, s, d), or (n, s, s) if they are the same for all
-        sequences."""
+        """The scores (n, b, s, s) of x (b, s, d), or (n, s, s), the same for all sequences."""
 
     def mix(self, x: Tensor) -> Tensor:
         """The output y (b, s, d) of x (b, s, d): softmax weights of the scores, the sums of values
@@ -149,8 +144,9 @@ class FactorizedDense(OfToken):
         self.W_S: nn.Parameter = self.weight(self.n, self.h, self.B)
 
     def of(self, hidden: Tensor, length: int) -> Tensor:
-        """The scores (n, rows, length) of hidden rows against the first `length` positions: the
-        products of both factors for all complete blocks, then for the short last block."""
+        """The scores (n, rows, length) of hidden rows (n, rows, h) against the first `length`
+        positions: the products of both factors for all complete blocks, then for the short last
+        block. With B = 2, position 4 has number 2 of W_P times number 0 of W_S."""
         blocks = -(-length // self.B)
         one = hidden @ self.W_P[..., :blocks]
         two = hidden @ self.W_S[..., : min(self.B, length)]
