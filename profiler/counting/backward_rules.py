@@ -116,7 +116,7 @@ def covered_positions(windows: int, kernel: int, stride: int, dilation: int) -> 
 
 def touched_positions(call: Call, windows: Sequence[int], kernel: Sequence[int]) -> int:
     """The number of positions over all axes that at least one window touches, including positions
-    of the padding; `windows` and `kernel` have one number per axis."""
+    of the padding; `windows` and `kernel` have the number of windows and of taps for each axis."""
     strides, dilations = call.arguments["stride"], call.arguments["dilation"]
     axes = len(kernel)
     return prod(
@@ -239,13 +239,13 @@ def padded_from(extent: int, left: int, right: int, *, reflected: bool) -> int:
 def padded_backward(call: Call, *, reflected: bool) -> Operations:
     """The operations of the derivative of padding by reflection (`reflected`) or replication: every
     gradient is summed into the entry of which the padded entry is a copy, one addition less than
-    terms for each entry."""
+    terms for each entry with a copy: 3 for 4 entries padded to 7. `padding`: last axis first."""
     grad, source, ends = call.tensor("grad_output"), call.output, call.arguments["padding"]
     axes = len(ends) // 2
-    held = prod(source.shape[:-axes])
+    copied = prod(source.shape[:-axes])
     for n, left, right in zip(source.shape[-axes:], ends[-2::-2], ends[::-2], strict=True):
-        held *= padded_from(n, left, right, reflected=reflected)
-    return entry_sum(grad) * (grad.numel() - held)
+        copied *= padded_from(n, left, right, reflected=reflected)
+    return entry_sum(grad) * (grad.numel() - copied)
 
 
 # statistics

@@ -106,9 +106,9 @@ FLEX_ATTENTION = ("found no compiled frames", "FlexAttention is only supported o
 
 
 def higher_order_reason(error: BaseException) -> str:
-    """A sentence on why the call is not counted, if `error` shows that torch cannot run a
-    higher-order operator (which takes functions, as torch.cond) while operations are recorded; ""
-    for any other error."""
+    """A sentence on why the call is not counted (`torch.cond is ` and `HIGHER_ORDER`), if `error`
+    shows that torch cannot run a higher-order operator (which takes functions) while operations are
+    recorded: by its traceback and torch's message or compiler; "" for any other error."""
     frames = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     names = [code.co_name for code in frames]
     if "flex_attention" in names and any(sign in text_of(error) for sign in FLEX_ATTENTION):

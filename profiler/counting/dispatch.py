@@ -34,8 +34,7 @@ from profiler.records.schema import Record
 
 
 class DispatchedOperation(Record, frozen=True):
-    """All calls of one torch operation: their number, scalar operations, and bytes read and written
-    (0 for a view)."""
+    """All calls of one torch operation: number, operations, bytes read and written (view: 0)."""
 
     calls: int = 0
     operations: Operations = NOTHING
@@ -170,8 +169,9 @@ class DispatchRecorder(DispatchMode):
         call on data of any type ends the constants of the sizes (`Constants.told`)."""
 
         def noting(name: str) -> Any:
-            """Return a replacement for the method `name` of Tensor that notes each call, then makes
-            it."""
+            """Return a replacement for a method of Tensor (`numpy`) that notes each call, then
+            makes it: uncounted bytes of floating or complex numbers, and in `told` that numbers
+            were taken from data, unless the tensor is a constant of the sizes."""
             leave = getattr(Tensor, name)
 
             def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -68,8 +68,8 @@ def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> 
 
 
 def renormalised(call: Call) -> Operations:
-    """The operations of torch's renorm: the norm of each slice, compared with the largest one
-    allowed; maxnorm / (norm + eps), or 1, times each entry."""
+    """The operations of torch's renorm: the p-norm of each slice along `dim`, compared with the
+    largest one allowed; maxnorm / (norm + eps), or 1, times each entry."""
     source = call.tensor("self")
     refuse_complex(call, source)
     slices = int(source.shape[call.arguments["dim"]])
@@ -96,8 +96,7 @@ LOG_SUM_OF_TWO = Operations(add=4, exp=2, other={"compare": 1, "log": 1})
 
 
 def lengths_of(call: Call, name: str) -> Sequence[int]:
-    """The lengths in the argument `name`, a list or a tensor; CountError for a tensor without
-    values."""
+    """The lengths in the argument `name`, a list or tensor; CountError for one without values."""
     lengths = call.arguments[name]
     if isinstance(lengths, list | tuple):
         return [int(length) for length in lengths]

@@ -84,8 +84,8 @@ def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations
 
 
 def convolution(call: Call) -> Operations:
-    """The operations of a convolution: a product for every tap at every output, also taps on
-    padding, and their sum; then the bias."""
+    """The operations of a plain (not transposed) convolution: a product for every tap (channel of
+    the group and place) at every output, also taps on padding, and their sum; then the bias."""
     x, weight = call.tensor("input"), call.tensor("weight")
     refuse_complex(call, x, weight)
     taps, outputs = prod(weight.shape[1:]), call.output.numel()
@@ -132,8 +132,7 @@ def addition(call: Call) -> Operations:
 
 
 def multiply_then_add(call: Call) -> Operations:
-    """The operations of self + value * tensor1 * tensor2 at every output entry; a value of 1 costs
-    nothing."""
+    """The operations of self + value * tensor1 * tensor2 at every entry; a value of 1 is free."""
     out = call.output
     counts = product_of(call.tensor("tensor1"), call.tensor("tensor2")) + entry_sum(out)
     if call.arguments["value"] != 1:

@@ -15,9 +15,9 @@ from profiler.counting.operations import COMPARE, NOTHING, Operations
 
 
 def named_entries(call: Call) -> int:
-    """The number of entries of `self[indices]`: the broadcast shape of the indices, times the
-    extents of axes without an index. A mask stands for as many indices as it has True; CountError
-    for a mask without values."""
+    """The number of entries of `self[indices]`: the size of the indices' broadcast shape, times the
+    extents of axes without an index: 4*5*7 for shape (5, 6, 7) and [None, 4 integers]. A mask
+    stands for as many indices as it has True; CountError for a mask without values."""
     import torch
 
     target, shapes, free_axes, axis = call.tensor("self"), [], 1, 0

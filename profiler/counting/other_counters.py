@@ -58,8 +58,9 @@ class ComputingRecorder(DispatchRecorder):
     first call that computes: enough to tell operations that compute from moves."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation, and add the call to `by_op`: in full up to the first that computes, or
-        the first of an operation that never does (`OperationKind.free`), then as a number."""
+        """Run an operation, and add the call to `by_op`: its operations and bytes too up to the
+        first call that computes, or of an operation that never does (`OperationKind.free`) only the
+        first; of later calls the number alone."""
         known = self.by_op.get(kind.name)
         computes = known and (known.operations != NOTHING or kind.name in self.unknown)
         if not known or not (kind.free or computes):
@@ -198,8 +199,7 @@ def _in_words(error: Exception) -> str:
 
 
 def note_only(seen: Counter[str], name: str) -> Callable[[Any, Any], Counter[str]]:
-    """Return a handler for fvcore that adds nothing to its figures and counts in `seen` each run of
-    the operation `name`."""
+    """Return a handler for fvcore that adds no figure, and counts runs of `name` in `seen`."""
 
     def handle(inputs: Any, outputs: Any) -> Counter[str]:
         seen[name] += 1

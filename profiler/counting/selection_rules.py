@@ -108,8 +108,8 @@ def rows_taken(call: Call) -> int:
 
 def filled_bags(call: Call) -> int:
     """The number of bags (groups of rows of an embedding bag) with at least one row besides those
-    of `padding_idx`; CountError for offsets, and with a `padding_idx` for indices, without
-    values."""
+    of `padding_idx` (negative: none): 2 of the three bags with offsets [0, 2, 2] of 5 rows.
+    CountError for offsets, and with a `padding_idx` for indices, without values."""
     remedy = "; ids with two axes, or offsets that follow from sizes, are counted"
     starts = call.values(call.tensor("offsets"), "the number of filled bags", remedy).tolist()
     rows, padding = call.tensor("indices"), call.arguments["padding_idx"]

@@ -107,9 +107,9 @@ same operation on the masks of the operands gives the mask of the result."""
 
 
 def moved(func: Any, args: Any, kwargs: Any, call: Call) -> list[tuple[Tensor, Tensor]]:
-    """(result, mask) for each result of an operation that only moves entries: the operation runs
-    again with the masks in place of its floating operands; [] if torch does not define it for
-    booleans."""
+    """(result, mask: True at gradients) for each result in `call` of an operation that only moves
+    entries: the operation runs again with the masks in place of its floating or complex operands;
+    [] if torch does not define it for booleans."""
 
     def masked(leaf: Any) -> Any:
         return mask_of(leaf) if isinstance(leaf, Tensor) and is_arithmetic(leaf.dtype) else leaf
@@ -194,10 +194,8 @@ MaskedCount = tuple[Operations, Tensor]
 
 
 def operations_at(call: Call, mask: Tensor) -> Operations:
-    """The operations of a call at the entries of its result where `mask` is True.
-
-    Each entry costs total // entries; a remainder belongs to no single entry, and is kept.
-    """
+    """The operations of a call at the entries of its result where `mask`, of its shape, is True.
+    Each entry costs total // entries; a remainder is kept: 3 of 7 adds on 4 entries, all False."""
     total, entries = operations_of(call) or NOTHING, max(call.output.numel(), 1)
     each = Operations(
         total.mul // entries,
