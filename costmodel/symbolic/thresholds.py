@@ -118,11 +118,11 @@ def where_positive(p: Poly) -> Condition:
 
 def where_zero(p: Poly) -> Condition:
     """The condition on the sizes under which the polynomial is zero: always, never, an equation
-    solved for a size, or `p = 0` itself.
+    solved for the first letter of `SOLVED_FOR` for which it can be, or `p = 0` itself.
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
-    >>> where_zero(l**2 - d**2).text
-    'l = d'
+    >>> where_zero(l**2 - d**2).text, where_zero(d*l - 6).text, where_zero(2*l - 3).text
+    ('l = d', 'l = 6/d', '2*l - 3 = 0')
     """
     p = without_known_signs(primitive(p))
     if not p.terms:
@@ -173,8 +173,9 @@ def without_known_signs(p: Poly) -> Poly:
 
 @cache
 def _factors_of(p: Poly) -> tuple[Poly, ...]:
-    """Polynomials with whole coefficients whose product has the sign and the zeros of p; (p,) where
-    p has functions of sizes or a single term."""
+    """Polynomials with whole coefficients whose product has the sign and the zeros of p, a
+    polynomial without negative powers: -1, d, d - l and d + l of d*l**2 - d**3; (p,) where p has
+    functions of sizes or a single term."""
     if p.letters != p.atoms or len(p.terms) < 2:
         return (p,)
     import sympy
@@ -210,8 +211,8 @@ class Bound:
 
     def written(self, style: Style) -> str:
         """The bound as text in a style (plain, LaTeX or a terminal's), such as `t > 3/2 + 5/(b*d)`.
-        A bound that is a number is rounded, since sizes are integers: l > 3/2 is printed as l >=
-        2."""
+        A fraction as a lower or upper bound is rounded, since sizes are integers: l > 3/2 is
+        printed as l >= 2, l < 3/2 as l <= 1; l > 3 and l = 3/2 stay."""
         relation = self.relation
         value = self.above / self.below if self.is_sum else None
         number = None if value is None else value.constant()
@@ -228,9 +229,9 @@ class Bound:
         return not self.root.terms and len(self.below.terms) == 1
 
     def value(self, style: Style, poly: Poly) -> str:
-        """The text of a polynomial in a style (plain, LaTeX or a terminal's). For readers (LaTeX
-        and terminals) a polynomial with fractions whose coefficients all are at least `LARGE` is
-        followed by its rounded form."""
+        """The text of a polynomial in a style (plain, LaTeX or a terminal's). In LaTeX and
+        terminals, a polynomial with a fraction whose coefficients all are at least `LARGE` in size
+        is followed by its rounded form: `200d + 1001/2 (≈ 200d + 500)`."""
         exact = style.poly(poly)
         rounded = {m: round(Fraction(number)) for m, number in poly.terms.items()}
         large = all(abs(number) >= LARGE for number in rounded.values())
@@ -386,8 +387,8 @@ def _occurs(poly: Poly, width: Poly | None) -> bool:
 
 
 def _coefficients(poly: Poly, letter: str) -> tuple[Poly, Poly, Poly]:
-    """The coefficients (a, b, c) of a polynomial a*x**2 + b*x + c in the size x = `letter`. Raises
-    Unsupported: a function of the size, or another power."""
+    """The coefficients (a, b, c) of a polynomial a*x**2 + b*x + c in the size x = `letter`: (d, -3,
+    7) of d*l**2 - 3*l + 7 in l. Raises Unsupported: a function of the size, or another power."""
     terms: tuple[Poly, ...] = (Poly(), Poly(), Poly())
     found = [*terms]
     for monomial, number in poly.terms.items():
