@@ -63,8 +63,7 @@ def gpu_unused(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
-    """(why nothing can be measured on a GPU here, the remedy), in words; None if torch can use
-    CUDA."""
+    """(why no GPU can be measured here, the remedy), in words; None if torch can use CUDA."""
     if around.cuda_usable():
         return None
     if boards := boards_seen(around):
@@ -92,8 +91,9 @@ def triton(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def board(around: Surroundings) -> Iterator[MachineFinding]:
-    """Yield findings from the facts that NVML states about torch's board (`BOARD`), and on other
-    processes; none on a CPU, if torch cannot use the GPU, or if NVML cannot be loaded."""
+    """Yield findings from the facts that NVML states about torch's board (`BOARD`), on other
+    processes (`compute_processes`, less this one), or that NVML does not find the board; none on a
+    CPU, if torch cannot use the GPU, or if NVML cannot be loaded."""
     if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
     try:

@@ -138,21 +138,21 @@ COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
 
 
 def compiling(around: Surroundings) -> MachineFinding:
-    """Make the finding on torch.compile, by a trial in a separate process with an empty cache,
-    unless an environment variable of `OFF` switches the compiler off."""
+    """Make the finding on torch.compile, by a trial in a separate process with an empty cache (a
+    new folder for `{folder}`), unless a variable of `OFF` switches the compiler off."""
     for name in OFF:
         if around.host.variables.get(name, "0") not in ("", "0"):
             return MachineFinding(
                 "compile", NO, f"{name} switches torch.compile off", f"unset {name}"
             )
-    words = (around.python, "-c", COMPILED.format(device=around.device))
-    done = around.child(words, COMPILE_S, {"TORCHINDUCTOR_CACHE_DIR": "{folder}"})
+    command = (around.python, "-c", COMPILED.format(device=around.device))
+    done = around.child(command, COMPILE_S, {"TORCHINDUCTOR_CACHE_DIR": "{folder}"})
     if done.status == 0:
         return MachineFinding("compile", YES, "torch.compile made a function and it ran")
     if done.status is None:
         return MachineFinding("compile", NO, f"nothing was compiled within {COMPILE_S:.0f} s")
-    for words_, (cause, fix) in COMPILE_FAULTS.items():
-        if words_ in done.text:
+    for piece, (cause, fix) in COMPILE_FAULTS.items():
+        if piece in done.text:
             return MachineFinding("compile", NO, cause, fix)
     return MachineFinding("compile", NO, f"torch.compile fails: {last_line(done)}")
 
@@ -228,7 +228,8 @@ def gpm(around: Surroundings) -> MachineFinding:
 
 def counters(around: Surroundings) -> MachineFinding:
     """Make the finding on hardware counters, by running ncu on a process with one kernel: whether
-    ncu reads the counters, or at least the instructions by opcode (`PARTLY`)."""
+    ncu reads the counters, or at least the instructions by opcode (`PARTLY`). The fields of
+    `ability` are reasons why ncu cannot, or None."""
     what = "hardware counters"
     if not around.on_gpu:
         return MachineFinding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")

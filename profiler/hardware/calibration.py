@@ -182,9 +182,9 @@ def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Map
 
 
 def product_check(found: KernelCounts, dtype: str, halves: float | None, why: str) -> Check:
-    """The check of the matrix product: the counted multiplications plus additions beside the known
-    ones, whole tiles included. `halves`: half-precision operations per counted instruction, or
-    None; `why`: why nothing was counted."""
+    """The check of the product of two square matrices: the counted multiplications plus additions
+    (None with a reason, if not counted) beside the known ones, whole tiles included. `halves`:
+    half-precision operations per counted instruction, 1 or 2, or None; `why`: the reason."""
     product = Product(1, SIDE, SIDE, SIDE)
     product = product.padded(found.tile) if found.tile else product
     counted = classes_of(found.executed, found.opcodes, dtype, halves, why)

@@ -75,8 +75,7 @@ def counts_of_call(
 
 
 def not_asked() -> Unavailable:
-    """The reason why a measurement without `--counters` has no counters: they were not asked for,
-    or cannot be read here."""
+    """Why a measurement without `--counters` has none: not asked for, or not readable here."""
     missing = missing_tools("cuda", shutil.which(NCU))
     if not missing:
         return Unavailable("hardware counters were not asked for (--counters reads them)")
@@ -125,7 +124,8 @@ def runs_of(chip: Chip, dtype: str) -> tuple[NcuRun, NcuRun, NcuRun]:
 @cache
 def calibration(ncu: str, device: str, dtype: str) -> Calibration:
     """Calibrate the counters of a device for a number type, once per process: run kernels of known
-    work under ncu. Metrics that ncu may not read here are not run: their reason stands instead."""
+    work under `ncu` (its path). Metrics that ncu may not read here are not run: their reason in
+    `able` stands instead (None: it may). KeyError for a chip outside `CHIPS`."""
     chip, able = CHIPS[torch.cuda.get_device_capability(device)], abilities(ncu, device)
     counters, _, opcodes = runs_of(chip, dtype)
     asked = {"device": device, "dtype": dtype}

@@ -35,7 +35,7 @@ Call = Callable[[], Any]
 
 def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]:
     """A dict: name of a calibration kernel (of known work) -> a function that allocates its tensors
-    and returns the call that launches it."""
+    and returns the call that launches it. `dtype` is that of the product and of `FUNCTIONS`."""
     kind = DTYPES[dtype]
     return {
         GEMM: lambda: product_kernel(device, kind),

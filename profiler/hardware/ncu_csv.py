@@ -51,8 +51,9 @@ class Kernel:
 
 
 def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
-    """The kernels of a report, in order of launch, with the given metrics. Raises ReportError: no
-    table, no kernel, a missing column, or a value that is no number."""
+    """The kernels of a report, in order of launch, with the given metrics. A row without an ID
+    holds the units of the rows below. Raises ReportError: no table, no kernel, a missing column or
+    cell, or a value that is no number."""
     rows = table_rows(text)
     header = next(rows, None)
     if header is None:
@@ -83,8 +84,8 @@ def table_rows(text: str) -> Iterator[list[str]]:
 
 def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str, str]) -> Kernel:
     """Read the launch of a kernel in one row of the table: `cells` maps a column to its text,
-    `units` a metric to its unit. A metric without a value is left out; ReportError for other text
-    than a number."""
+    `units` a metric to its unit: `1.5` in `Kbyte` gives 1500. A metric without a value ("" or
+    `NOT_THERE`) is left out; ReportError for other text than a number."""
     values: dict[str, int] = {}
     parts: dict[str, dict[str, int]] = {}
     for name in metrics:

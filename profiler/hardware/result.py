@@ -41,6 +41,7 @@ class HardwareCounts(Record, frozen=True):
     tiles: Sequence[Tile]
     """The tiles of the matrix-product kernels with a tile in their name, in order of launch."""
     commands: Mapping[str, str]
+    """Run of ncu (`counters`, `in_sequence`, `opcodes`) -> its command line."""
     metrics: Mapping[str, str]
     """Quantity -> ncu's metric for it."""
     calibration: Calibration
@@ -78,8 +79,8 @@ class HardwareCounts(Record, frozen=True):
         }
 
     def readings(self) -> dict[str, Measured]:
-        """A dict: name of a reading -> the DRAM bytes that the call read and wrote, with cold
-        caches and in sequence, or the reason why they are missing."""
+        """A dict: name of a reading (`dram_bytes_cold`, `dram_bytes_in_sequence`) -> the DRAM bytes
+        that the call read plus wrote, or the reason why they are missing."""
         found: dict[str, Measured] = {}
         for caches, name in MOVED.items():
             if caches not in self.moved:

@@ -83,7 +83,8 @@ class Within:
         **_: Any,
     ) -> Measured:
         """The least duration of a call in seconds, sampled by `meter` (None: the meter of all
-        calls) for one of `CALLS` shares of the budget; Unavailable with less than a share left."""
+        calls) for one of `CALLS` shares of the budget; Unavailable with less than a share left.
+        Other keywords are ignored; `INTERRUPTED` is no label of a least sample."""
         share = self.seconds / CALLS
         if self.clock() > self._begun + self.seconds - share:
             return Unavailable(f"the {self.seconds:g} seconds had passed: give more by --seconds")

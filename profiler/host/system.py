@@ -147,7 +147,7 @@ def usable_cores(host: Host) -> int | None:
 
 
 def caches(host: Host) -> dict[str, int]:
-    """A dict: name of a cache of the first core (`L1d`, `L1i`, `L2`, `L3`) -> size in bytes."""
+    """A dict: cache of the first core (`L1d`, `L1i`, `L2`, `L3`), if known -> size in bytes."""
     found: dict[str, int] = {}
     base = f"{CPU}/cpu0/cache"
     for folder in sorted((host.root / base).glob("index[0-9]*")):

@@ -185,8 +185,9 @@ class CpuWatch:
         load: Callable[[], float] | None = None,
         threads: Callable[[], Threads] | None = None,
     ) -> None:
-        """Take functions that read the clock in MHz, (context switches, page faults), the load
-        average, and the time used by each thread; by default those of the operating system."""
+        """Take functions that read the clock in MHz, (involuntary context switches, page faults) so
+        far, the load average of a minute, and the time used by each thread so far; by default those
+        of the operating system."""
         self.frequency = frequency or cpu_frequency_MHz
         self.counted: Callable[[], tuple[int, int]] = counted or switches_and_faults
         self.load = load or (lambda: os.getloadavg()[0])

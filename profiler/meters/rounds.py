@@ -61,8 +61,8 @@ class Visitor:
     def __init__(
         self, setting: Instruments, call: Call, prepare: Call = do_nothing, *, alone: bool = False
     ) -> None:
-        """Warm the call up, and find how many calls make a timed region. `prepare()` runs before
-        every region, untimed; with `alone` a region is one call."""
+        """Warm the call up (its least time: `call_s`), and find how many calls make a timed region.
+        `prepare()` runs before every region, untimed; with `alone` a region is one call."""
         self.setting, self.call, self.prepare, self.alone = setting, call, prepare, alone
         self.log = DisturbanceLog(setting.watch, setting.limits.slow_clock)
         durations = warm_up(setting, call, prepare)

@@ -218,8 +218,8 @@ def settled(seen: Sequence[list[str]]) -> bool:
 def launched_in(
     fn: Callable[..., Any], args: tuple[Any, ...], reset: Callable[[], Any] | None
 ) -> list[str]:
-    """Run a call once under torch's profiler; return the sorted names of its kernels, copies and
-    fills."""
+    """Run a call `fn(*args)` once under torch's profiler, after `reset()` outside of it; return the
+    sorted names of its kernels, copies and fills on the GPU, one for each launch."""
     if reset is not None:
         reset()
     torch.cuda.synchronize()

@@ -256,8 +256,8 @@ def tensors_read(event: Any, device: str) -> Iterator[TensorSeen]:
 
 @cache
 def composites() -> frozenset[str]:
-    """The names of operations all of whose overloads only call other operations; the called
-    operations are named instead. Overloads that write into a given `out` are left out."""
+    """The names (`aten::matmul`) of operations all of whose overloads, except those that write into
+    a given `out`, only call other operations; the called operations are named instead."""
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
     made_of_others = set(registered("CompositeImplicitAutograd"))
     found: dict[str, bool] = {}

@@ -82,7 +82,7 @@ def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
 def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
     """Describe an allocation as an entry of the list of live tensors, under the role `name`.
     `cause` says why its bytes are no array of the equations; by default it follows from the
-    operation."""
+    operation. `views` are other shapes seen of all its bytes, one for each set of extents."""
     whole, operation = one.whole, one.made.operation.removeprefix("aten::")
     own = extents_of(whole.shape) if whole else ()
     views = {  # reversed: of several shapes with the same extents, the first one seen is kept
