@@ -130,7 +130,7 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:
     """Print the plan of a sweep: for each candidate and for all, the number of points, and of those
-    that the output file holds already; below, the time that the others take at most."""
+    that the output file holds; below, the time that others take at most (`--seconds` a latency)."""
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.report import document
     from profiler.sweep.results import Results

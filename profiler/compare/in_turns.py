@@ -212,9 +212,9 @@ class Run:
         self.limits = replace(asked, confidence=1 - self.level / self.pairs, seed=self.seed)
 
     def prepare(self) -> None:
-        """Build every candidate, call it once, and count its operations unless they are counted
-        already; note in `failed` why one cannot be built. Raises MeasureError: fewer than two are
-        built."""
+        """Build every candidate into `works`, call it once, and count its operations unless they
+        are counted already; note in `failed` why one cannot be built, called or counted, or, in
+        inference, cannot mix one token. Raises MeasureError: fewer than two are built."""
         for name in self.building:
             request = self.asked[name]
             self.progress(0, self.rounds, f"building {name}")

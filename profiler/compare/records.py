@@ -222,9 +222,9 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
 
 
 def _by_round(block: Sequence[Measurement]) -> tuple[dict[str, dict[int, Reading]], dict[str, str]]:
-    """(candidate -> round, from 0 -> its latency; candidate -> which round was measured twice) of
-    the records of one point. A candidate has the name `MIXER IMPLEMENTATION`, followed by its
-    values of the sizes that some records lack."""
+    """(candidate -> round, from 0 -> its latency, the last of two; candidate -> which round was
+    measured twice, in words) of the records of one point. A candidate's name is `she conv (w = 4)`:
+    mixer, implementation, and its values of the sizes that some records lack."""
     by_round: dict[str, dict[int, Reading]] = {}
     shared = set.intersection(*(set(r.sizes) for r in block))
     failed: dict[str, str] = {}
@@ -285,7 +285,7 @@ def file_names(paths: Sequence[Path]) -> list[str]:
 
 def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
     """A dict: point and repetition (`Key`) -> record. The repetition is the record's round, counted
-    from 1, or the next number that no other record of the point has."""
+    from 1, or the next greater number that no record of the point before it has."""
     found: dict[Key, Measurement] = {}
     for r in records:
         repetition = r.round + 1
@@ -316,8 +316,8 @@ def asked_words(record: Measurement) -> str:
 def missing(
     a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement]
 ) -> list[str]:
-    """A sentence for each of two files, named `a` and `b`, with records that have no partner (the
-    same point and repetition) in the other file."""
+    """A sentence for each of two files, named `a` and `b` with the records `first` and `second`, if
+    records have no partner (the same point and repetition) in the other file; `SHOWN` are named."""
     found = []
     one, other = keyed(first), keyed(second)
     for name, own, partner, theirs in ((a, one, b, other), (b, other, a, one)):
@@ -333,8 +333,7 @@ def missing(
 
 
 def differing_facts(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
-    """The differences in machine and software between two files' records of the same points,
-    sorted, in words."""
+    """The differences in machine and software of two files at the same points, sorted, in words."""
     found: dict[str, None] = {}
     one, other = keyed(first), keyed(second)
     for key in one.keys() & other.keys():

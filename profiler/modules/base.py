@@ -213,8 +213,7 @@ class State:
 
 
 class PreparedState(State):
-    """A state with a tensor `prepared` that depends on the parameters alone and is computed before
-    the first token."""
+    """A state with `prepared`, a tensor of parameters alone, computed before the first token."""
 
     prepared: Tensor
 
@@ -273,9 +272,9 @@ class SequenceMixer(nn.Module, ABC):
         self.register_buffer("like", like, persistent=False)
 
     def weight(self, *shape: int) -> nn.Parameter:
-        """A parameter of normal random numbers with standard deviation 1/sqrt(fan-in), on the meta
-        device a shape alone. Inside `made_in`, whose user may draw all parameters anew, the first
-        `PERIOD` numbers repeat."""
+        """A parameter of normal random numbers with standard deviation 1/sqrt(fan-in, the product
+        of all extents but the last), on the meta device a shape alone. Inside `made_in`, whose user
+        may draw all parameters anew, the first `PERIOD` numbers repeat."""
         made = nn.Parameter(self.like.new_empty(shape))
         if not made.is_meta:
             inside, flat = _making.get()[0] is not None, made.detach().view(-1)

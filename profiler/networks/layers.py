@@ -44,13 +44,13 @@ class Making:
         name; `seed`: of the parameters' random numbers."""
         self.sizes, self.implementation, self.seed = sizes, implementation, seed
         self.device, self.dtype = device, dtype
-        self.mixers = 0
+        self.mixers = 0  # made so far; the number gives each a seed of its own
         uses = tuple(uses)
         self.names = frozenset[str]().union(*(use.shared for use in uses))
         """The names of all that several parts share (`Use.shared`), such as E of a tied head."""
         self.of_mixers = frozenset[str]().union(*(use.shared for use in uses if mixes(use)))
         """The names in `names` that a mixer shares."""
-        self.shared: dict[str, nn.Parameter] = {}
+        self.shared: dict[str, nn.Parameter] = {}  # of `names`, those made so far
         self.sharing = False
         """Whether all parameters are those of a set that layers share."""
         self.sets: dict[str, dict[str, nn.Parameter]] = {}

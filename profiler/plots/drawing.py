@@ -95,8 +95,7 @@ class Look:
         self.place = {name: k for k, name in enumerate(names)}
 
     def line(self, name: str) -> dict[str, Any]:
-        """The colour, marker and line style of a name, as keyword arguments of matplotlib's
-        `plot`."""
+        """The colour, marker and line style of a name, as keywords of matplotlib's `plot`."""
         k = self.place[name]
         return {
             "color": COLOURS[k % len(COLOURS)],
@@ -118,8 +117,7 @@ class Look:
 
 
 def shortened(picture: Picture) -> Picture:
-    """The picture with the first `MOST` of its panels; a sentence of `missing` says so where there
-    are more."""
+    """The picture with the first `MOST` of its panels; a sentence of `missing` tells of others."""
     number = len(picture.panels)
     if number <= MOST:
         return picture
@@ -149,8 +147,9 @@ def write(picture: Picture, draw: Draw, output: Path, width: float | None = None
 
 def grid(picture: Picture, width: float | None) -> tuple[int, int, float, float]:
     """Lay out a figure's panels: return the number of rows, the panels in a row, and in inches the
-    width of the figure and the height of a panel. `width`: the figure's width in inches; None
-    chooses it."""
+    width of the figure and the height of a panel. `width`: the figure's width in inches, in which
+    as many panels stand side by side as have the width `LOW`; None: as many panels of the width
+    `WIDEST` as make the longer side shortest."""
     number = len(picture.panels)
 
     def height(wide: float) -> float:
@@ -298,8 +297,8 @@ def _hollow(axes: Axes, line: Line, style: Mapping[str, Any]) -> None:
 
 
 def draw_regions(axes: Axes, panel: Panel, look: Look) -> None:
-    """Draw a map over two sizes: rectangles, each in the look of its name, on logarithmic axes that
-    end where the rectangles end."""
+    """Draw a map over two sizes: the panel's rectangles, one or more, each in the look of its name,
+    on logarithmic axes that end where the rectangles end."""
     from matplotlib.patches import Rectangle
 
     for region in panel.regions:
