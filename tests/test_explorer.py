@@ -173,7 +173,15 @@ def test_equations_are_typeset_as_mathml(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [r"\frac{a}{", r"\unheard{x}", "a}", r"\begin{align} a \end{align}"]
+    "text",
+    [
+        r"\frac{a}{",
+        r"\unheard{x}",
+        "a}",
+        r"\begin{align} a \end{align}",
+        r"\begin{cases} a & b",
+        r"\begin{cases} a } b",
+    ],
 )
 def test_mathml_refuses_what_no_rule_prints(text: str) -> None:
     with pytest.raises(

@@ -182,7 +182,7 @@ class _Reader:
 
     def cases(self) -> str:
         r"""The MathML of `\begin{cases} a & b \\ ... \end{cases}`, whose `\begin` is taken already:
-        rows behind a brace. ValueError for another environment."""
+        rows behind a brace. ValueError for another environment, and without an `\end`."""
         if (named := self.words()) != "cases":
             raise ValueError(
                 f"no rule prints the environment '{named}' as MathML in {self.latex}: use 'cases'"
@@ -194,8 +194,8 @@ class _Reader:
                 self.take()
                 cells.append(self.row(ends))
             rows.append("".join(f"<mtd>{cell}</mtd>" for cell in cells))
-            if self.peek() == r"\\":
-                self.take()
+            if self.peek() != r"\end":
+                self.expect(r"\\")
         self.take()
         self.words()
         table = "".join(f"<mtr>{row}</mtr>" for row in rows)
