@@ -18,7 +18,7 @@ from hypothesis import given, strategies as st
 import cli
 import costmodel as cm
 from costmodel import Mixer
-from costmodel.errors import SizeError, TableError, Unanswered
+from costmodel.errors import TOO_LITTLE, SizeError, TableError, Unanswered
 from costmodel.language.nodes import Node
 from costmodel.mixers import DEFAULT, builtin, file_of, load, names
 from costmodel.program.chosen_sizes import combinations, fit, values
@@ -540,6 +540,15 @@ def test_a_named_mixer_that_a_default_size_does_not_fit_is_left_out_by_a_sentenc
     assert cli.run([*asked, "--n", "8"]) == 1
     assert capsys.readouterr().err.startswith("costmodel: self-attention has no values: self-atte")
     assert cli.run(["table", "self-attention", "--d", "6"]) == 2
+
+
+def test_a_sum_whose_terms_need_too_much_memory_is_missing() -> None:
+    def terms(_: object) -> Mapping[str, Exact]:
+        raise MemoryError
+
+    (row,) = rows("me", phases=("training",))
+    found = table_data.figures_of(row, [FIGURES["total"], replace(FIGURES["other"], parts=terms)])
+    assert found["total"] and found["reasons"] == {"other": TOO_LITTLE}
 
 
 def test_sorting_puts_what_does_not_exist_last() -> None:

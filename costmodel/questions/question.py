@@ -451,8 +451,8 @@ class Case:
         return {}
 
     def _value(self, figure: Figure) -> Value:
-        """The value of a figure, as `figure` describes it: an order of growth as a formula, bytes
-        rounded up to whole numbers (not per token), a search's number without a formula."""
+        """The value of a figure, as `figure` describes it: a number is an int if whole, else a
+        Fraction (bytes are rounded up, but not per token); an order of growth stays a formula."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):
@@ -495,6 +495,8 @@ class Case:
             return {name: self.settled(part) for name, part in found.items()}
         except (Unanswered, Unsupported) as reason:
             return Missing(str(reason))
+        except MemoryError:
+            return Missing(TOO_LITTLE)
 
     def by_tokens(self, answer: Exact) -> Exact:
         """`answer`, divided by the tokens of the phase (b, or b*l) if the case is per token."""
@@ -522,8 +524,8 @@ class Case:
         return found
 
     def _largest(self, answer: Largest) -> Value:
-        """A maximum at the case's sizes: a number, or if the case is symbolic the polynomials whose
-        maximum it is. Unanswered for more than `CASES` polynomials."""
+        """A maximum at the case's sizes: an int, rounded up, or if the case is symbolic a tuple of
+        polynomials whose maximum it is. Unanswered for more than `CASES` polynomials."""
         if not self.symbolic:
             return max(ceil(term.rational(self.sizes)) for term in answer.terms)
         terms = tuple(term.substitute(self.known) for term in answer.terms)
