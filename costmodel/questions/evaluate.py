@@ -334,8 +334,8 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
 def _select(
     equation: Equation, node: Select, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """Write the positions that a selection keeps of each row to its array in `known`, ordered by
-    rank along the last axis."""
+    """Write the positions that a selection keeps of each row to its array in `known`, by rank along
+    the last axis (no such axis for argmax): of the largest entry first, of a sort the smallest."""
     numbers = rank(equation)
     indices = rows(equation) + (() if numbers is None else (numbers,))
     grid = Grid(points(indices, tuple(sizes.items())), known)

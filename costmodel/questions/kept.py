@@ -63,7 +63,7 @@ class Store:
         self.file = file
         self.sources = fingerprint()
         self.new: dict[str, bytes] = {}
-        """Answers that this process derived and that `write` adds to the file."""
+        """Key -> answer (its digest, then its pickle) derived here, for `write`."""
         self.known = self._read()  # key -> answer, of the file and of forked processes
         self._keys: list[str] = []
 
@@ -91,8 +91,8 @@ class Store:
         return self._keys
 
     def write(self) -> None:
-        """Add the new answers to the file, which is removed first if larger than `MOST_BYTES`. A
-        file that cannot be written stays as it is; a broken file is deleted."""
+        """Add the answers in `new` to the file, which is removed first if larger than `MOST_BYTES`.
+        A file that cannot be written stays as it is; a broken one is deleted, `new` not written."""
         if not self.new:
             return
         try:

@@ -356,8 +356,9 @@ def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """Yield a sentence with the largest live set, the parameters, their gradients in a phase that
-    has them, and the optimiser's state in a training step."""
+    """Yield a sentence with the largest live set of b sequences, when it is held, the parameters,
+    their gradients (backward, training-step), and the state of a named optimiser (training-step).
+    """
     found = case.about.of(peak_of)
     words: list[Said] = [
         f"Largest live set: {found.at(**case.sizes):,} elements at these sizes, held while ",

@@ -107,9 +107,9 @@ class Shares:
         return self.of_batch(name, column).at(self.case.sizes)
 
     def parts(self) -> Explained:
-        """Yield the section of `explain` on operations: the sums and their closed forms, two tables
-        of operations by equation (formulas, and numbers with shares), and sentences on a peer's
-        gradients or on the classes that do not occur."""
+        """Yield the section of `explain` on operations: the sums and their closed forms, tables by
+        equation of formulas (all these with --full only) and of numbers with shares, and a sentence
+        on a peer's gradients or, without a peer, on the classes that do not occur."""
         yield from self._derivation()
         yield replace(self._grid("Operations by equation", self._formulas()), detail=True)
         numbers = self._grid("Operations by equation, in numbers", self._numbers())

@@ -122,7 +122,8 @@ def variables_in(equation: Equation, over: tuple[Index, ...]) -> frozenset[str]:
 @cache
 def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]]]:
     """Array -> the regions of the entries that must be held after t tokens for later tokens, as
-    (equation that reads the region, region); a gather reads all entries that it may choose."""
+    (equation that reads the region, constraints on the array's axes), which may overlap; a gather
+    reads all entries that it may choose."""
     found: dict[Array, list[tuple[Equation, Constraints]]] = {}
     for equation in system.equations:
         for read in reads(equation):

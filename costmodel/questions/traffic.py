@@ -83,7 +83,8 @@ class Elements(Symbolic):
 
     def in_network(self, share: Share[Traffic], once: Poly) -> Elements:
         """The entries that a part moves in a network, from these of one run, in sizes of the
-        network: all times the part's runs, but kinds in `ONCE` times `once`."""
+        network: all times the part's runs, but kinds in `ONCE` times `once`, the copies of its
+        weights if these are read once, else its runs."""
 
         def times(number: Exact, kind: str) -> Exact:
             return number.substitute(share.sizes) * (once if kind in ONCE else share.runs)
@@ -244,8 +245,8 @@ def _within(region: Constraints, parts: Sequence[Constraints]) -> Iterator[Const
 
 @cache
 def _written_entries(system: System, phase: str, array: Array) -> Sequence[Constraints]:
-    """The regions of an array's entries that equations define (for one token, in a sequence without
-    end); all other entries are zeros, which move nothing."""
+    """The regions of an array's entries that equations define, one per equation (in `inference` in
+    a sequence without end); all other entries are zeros, which move nothing."""
     known = owners(system) if phase == "inference" else None
     return [
         found
@@ -689,8 +690,8 @@ def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
     "cache" and "state" are added up as "state"; in phases with gradients the sum of all kinds."""
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
-        """The elements moved at given sizes: kind -> number, without zeros, in phases without
-        gradients; else the sum of all kinds."""
+        """The elements that the traffic `kind` moves at given sizes: in phases without gradients a
+        dict, kind of entries -> number, without zeros; else the sum of all kinds."""
         elements: Elements = getattr(about.of(traffic_of), kind)
         found: dict[str, int] = {}
         for name, number in elements.at(**sizes).items():
