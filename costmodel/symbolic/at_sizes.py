@@ -40,8 +40,9 @@ def at_sizes(method: M) -> M:
 
     @wraps(method)
     def asked(answer: object, /, **given: Any) -> Any:
-        """The method's result at the sizes in `given`: a number, or an array where a size is an
-        array; keyword arguments of the method that are no sizes (`options`) are passed on."""
+        """The method's result at the sizes in `given` (a letter, t="l", stands for the value of l):
+        a number, or an array where a size is an array. `options` are keyword arguments, no sizes,
+        which are passed on."""
         rest = {name: given.pop(name) for name in options & given.keys()}
 
         def one(sizes: Mapping[str, int]) -> Any:

@@ -282,8 +282,8 @@ def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, s
 
 
 def _as_min_of_affine(poly: Poly, variable: str) -> Terms:
-    """The affine terms whose minimum is a sum of affine terms, `Min` and negated `Max`: l - Max(i,
-    w) gives l - i and l - w. () for any other sum."""
+    """The affine terms whose minimum is a sum of affine terms, multiples of `Min` and negative ones
+    of `Max`: l - 2*Max(i, w) gives l - 2*i and l - 2*w. () for any other sum."""
     found = [Poly()]
     for monomial, number in poly.terms.items():
         term, options = Poly({monomial: number}), []

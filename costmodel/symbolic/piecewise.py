@@ -163,8 +163,8 @@ class Exact:
         return self._split(frozenset(), most) is None
 
     def _split(self, where: Constraints, most: int | None) -> list[Case] | None:
-        """The disjoint cases (constraints, sum of the pieces whose guards hold) into which the
-        guards part the sizes of `where`; None if they are more than `most`."""
+        """The disjoint cases (frozenset of constraints, sum of the pieces whose guards hold there)
+        into which the guards part the sizes of `where`; None if they exceed `most`, if given."""
         cases: list[Case] = [(where, Poly())]
         for guards, poly in self.pieces:
             # (constraints, value, whether all guards of the piece so far hold)

@@ -251,7 +251,7 @@ class _Placed:
         if not all(proven(self.known, c) for c in rival.level.where):
             return False
         other, depth, known = rival.level.depth, self.level.depth, self.known
-        if self.least:
+        if self.least:  # size -> polynomial, l -> l + 2 for a level with l >= 3
             # l - 2 for l >= 3 becomes l for l >= 1, as proofs know that sizes are at least 1;
             # ValueError: a size that divides other sizes cannot be shifted
             with suppress(ValueError):

@@ -228,8 +228,8 @@ class Poly(Written):
 
     @staticmethod
     def of(value: Any) -> Poly:
-        """A polynomial from a number, a polynomial, or anything with `as_poly()` (an index);
-        WrongKind for any other value."""
+        """A polynomial from an int or Fraction, a polynomial, or anything with `as_poly()` (an
+        index); WrongKind for any other value, such as True or 0.5."""
         if isinstance(value, Poly):
             return value
         if type(value) is int:

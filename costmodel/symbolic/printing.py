@@ -222,8 +222,8 @@ def conditions_words(guards: Constraints) -> str:
 
 def formula_latex(value: Formula, names: Names | None = None) -> str:
     """A formula in LaTeX (`names`: size letter -> its LaTeX); with several cases, as cases with
-    their conditions. A quotient is a fraction if both its sides are short, else printed with a
-    slash."""
+    their conditions. A quotient is a fraction if both its sides have at most `IN_A_FRACTION` terms,
+    else printed with a slash."""
     if found := cases_latex(value, names):
         lines = [rf"{part} & \text{{if }} {when}" for part, when in found]
         return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"

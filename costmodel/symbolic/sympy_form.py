@@ -39,7 +39,7 @@ def symbol(letter: str) -> sympy.Symbol:
 
 @cache
 def _atom_sympy(atom: str) -> sympy.Expr:
-    """An atom as a sympy expression: the symbol of a size, or a function of expressions."""
+    """An atom as a sympy expression: a symbol (a size, without assumptions) or a function."""
     import sympy
 
     if not isinstance(atom, Fn):

@@ -97,8 +97,8 @@ class Cells:
 
     def bounds(self, poly: Poly) -> tuple[Poly, Poly]:
         """(least, greatest): polynomials in the size alone between which a polynomial with
-        remainders (unknown numbers from 0 to a greatest value) lies. A term with remainders is
-        between 0 and its value at the greatest remainders."""
+        remainders lies, (3*l - 7/8, 3*l) of 3*l - r for r in 0..7/8 (`most`). A term with
+        remainders is between 0 and its value at the greatest remainders."""
         if not any(atom in self.most for atom in poly.atoms):
             return poly, poly
         low: dict[Monomial, Number] = {}
@@ -222,9 +222,9 @@ class Cells:
         return self._values(first, sides)
 
     def _power(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
-        """Yield the cells (range's first size, value) of 2**x for a polynomial x in first..last,
-        one per value of x, rounded down if a remainder leaves x open; Unsupported if x has many
-        values."""
+        """Yield the cells (range's first size, value) of 2**x for a polynomial x, a whole number,
+        in first..last, one per value of x; where a remainder leaves x open, 2**x for the least x
+        plus an unknown up to the greatest 2**x. Unsupported if x has many values."""
 
         def of(x: Fraction) -> Fraction:
             return Fraction(2) ** floor(x)
