@@ -115,8 +115,8 @@ class Explanation:
 
     @cached_property
     def _arrays(self) -> Mapping[str, Array]:
-        """Name -> array, of the form and of all phases, gradients included. A phase without an
-        answer adds no array: the reason stands below the table of costs (`_costs`)."""
+        """Name -> array, of the form and of all phases, gradients included; of two arrays with one
+        name the mixer's or form's. A phase without an answer adds none (`_costs` tells why)."""
         found = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
         for phase in self.phases:
             try:
@@ -133,7 +133,7 @@ class Explanation:
 
     def parts(self) -> list[Part]:
         """The explanation: introduction, the table of costs, equations, where the costs of each
-        phase come from, and the forms.
+        phase with an answer come from, and the forms; unless `full`, a hint at --full at the end.
 
         Raises:
             SizeError: sizes that do not fit; EquationError: an unknown form, or any malformed one.
@@ -271,7 +271,8 @@ class Explanation:
             yield Paragraph((f"{question.title}: not derived: {error}.",))
 
     def _listing(self, listing: Listing, phase: str) -> Table:
-        """The table of the document for a question's listing, with the phase in its title."""
+        """The table of the document for a question's listing (a row of words for each row), with
+        the phase in its title: "Operations by equation, forward pass (...)"."""
         title = PHASE_TITLES[phase]
         columns = tuple(
             Column(name, header, numeric=number) for name, header, number in listing.columns
@@ -513,9 +514,10 @@ def _condition(of: Bound | Holding, names: Names) -> Math:
 
 
 def _ranges(form: str, other: str, about: Crossover) -> Line:
-    """A clause that says at which lengths `other` takes fewer operations than `form`: the first
-    `MANY` ranges, "at no length", that both take equally many at every length, that the remainder
-    of the length decides, or why no ranges are derived."""
+    """A clause that says at which lengths `other` takes fewer operations than `form` (the first of
+    `about.names`), in the first `MANY` ranges: "B takes fewer operations than A for l = 53..64 and
+    from l = 79 on", or "at no length"; that both take equally many at every length; that the
+    remainder of the length decides; or why no ranges are derived."""
     try:
         # the second name is the other form's, which takes fewest alone in these ranges
         found = [one for one in about.ranges if one.least == about.names[1:]]

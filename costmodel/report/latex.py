@@ -203,8 +203,8 @@ class Latex(Typeset):
         return _long(layout, caption, label, own)
 
     def _tell_misfit(self, table: Table, instead: str, fitting: int) -> None:
-        """Tell the user that a table does not fit the asked width: what the table is `instead`, and
-        how many of its first columns fit."""
+        """Tell the user that a table does not fit the asked width: what it does `instead`, such as
+        "takes the width of the page (table*)", and the names of its `fitting` first columns."""
         which = f" of phase {table.slug}" if self.several and table.slug else ""
         names = ",".join(column.name for column in table.columns[:fitting])
         helps = f"its first {fitting} columns fit: --columns {names}"
@@ -256,7 +256,8 @@ class Latex(Typeset):
 
     def equation(self, shown: Shown) -> str:
         """A displayed equation `left = right = closed form, ranges (number)` as a paragraph, so
-        that LaTeX breaks it at its signs; the cases of a closed form are joined by semicolons."""
+        that LaTeX breaks it at its signs; the cases of a closed form (`closed`, or a `right` that
+        is a `Formula`) are joined by semicolons."""
         right, closed = shown.right, shown.closed
         sides = []
         if isinstance(right, Math):
@@ -443,7 +444,7 @@ class _Layout:
 
     def usual(self, cell: Text) -> tuple[Constraints, Any] | None:
         """The case (guards, value) of a piecewise formula that holds at the default sizes; None if
-        no case does, and for any other cell."""
+        no case does, and for any other cell (texts, orders O(...), one formula at all sizes)."""
         if not isinstance(cell, Formula) or cell.of:
             return None
         # 16 for letters without a default; the new token is the last one
@@ -681,7 +682,8 @@ def _float(made: _Layout, caption: str, label: str, own: Sequence[str], star: st
 
 def _long(made: _Layout, caption: str, label: str, own: Sequence[str]) -> str:
     """The LaTeX of a table over several pages (longtable), in landscape if laid out for that; a
-    two-column text has one column meanwhile. `caption`, `label`, `own`: as `_float` has them."""
+    two-column text has one column meanwhile. The first panel has the caption and `label`
+    (`\\label{...}` or ""); the paragraphs `own` stand below the last, before notes and formulas."""
     lines = [
         r"\csname if@twocolumn\endcsname\onecolumn\let\tableends\twocolumn"
         r"\else\let\tableends\relax\fi",

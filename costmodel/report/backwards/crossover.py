@@ -60,8 +60,9 @@ def document(crossovers: Sequence[Crossover], given: Given) -> Document:
 
 
 def symbolic(one: Crossover, given: Given, names: Names) -> Document:
-    """The document of the conditions on a size under which each candidate has less of the figure
-    than another. Sizes that are not `given` stay letters, printed in LaTeX as `names` says."""
+    """The document of the conditions on sizes under which a candidate has less of the figure than
+    another. Sizes that `given` (size -> values, or the size it is tied to) lacks stay letters,
+    printed in LaTeX as `names` says."""
     forms = [(form.mixer, form.form) for form in one.forms]
     letters = {x for mixer, _ in forms for x in mixer.letters} | {*LETTERS}
     lead = (
@@ -81,7 +82,7 @@ CONDITION = ("by", "phase", "convention", "over", "least", "against", "where")
 
 def _condition_records(one: Crossover) -> Iterator[dict[str, str]]:
     """Yield the conditions for CSV and JSON: for each case in which a candidate has less than
-    another, an object, name of a column (`CONDITION`) -> text."""
+    another, an object, name of a column (`CONDITION`) -> text ("" for `where`: at every size)."""
     convention = ",".join(one.forms[0].convention.names)
     for each in one.conditions:
         for case in each.cases:
@@ -234,8 +235,9 @@ def _candidates_shown(crossovers: Sequence[Crossover]) -> list[str]:
 
 
 def _both_sides(one: Crossover) -> Table:
-    """The table with a row for each size beside a break-even (the border of two ranges): the values
-    of the candidates in `_candidates_shown`, and the names of the candidates with the least."""
+    """The table with a row for each size beside a break-even, the border of two ranges (4 and 5 for
+    1 to 4 and 5 on; no range has gaps): the values of the candidates in `_candidates_shown`, and
+    the names of the candidates with the least."""
     columns = (
         Column(one.over, letter(one.over), names=True),
         *(Column(name, name) for name in _candidates_shown([one])),

@@ -232,7 +232,7 @@ class Report:
 
     def _engine(self, name: str) -> dict[str, Any]:
         """The object of JSON of the engine `name`: the bytes that it reserves for the batch, in all
-        and by tensor, and for a further token; or the reason why its rule says nothing."""
+        and by tensor, and for a further token of one sequence; or why its rule says nothing."""
         reserved, engine = self.reserved[name], ENGINES[name]
         lead = {"engine": name, "version": engine.version, "source": engine.source}
         if isinstance(reserved, Missing):

@@ -63,7 +63,8 @@ def record(sheet: Sheet) -> dict[str, Any]:
 
 
 def _formula(one: Compared) -> dict[str, Any]:
-    """The object of JSON for one formula for MFU: its operations and terms, or why it has none."""
+    """The object of JSON for one formula for MFU: its operations for a training step of one
+    sequence and its terms, each beside the exact number, or why it has none."""
     of = one.numerator
     lead = {"name": of.name, "formula": of.formula, "source": of.source, "pairs": of.pairs}
     if one.missing:
@@ -146,8 +147,9 @@ def _csv_row(sheet: Sheet, line: Line, letters: Sequence[str], names: Sequence[s
 
 
 def choices(name: str, c: Choices) -> dict[str, Any]:
-    """The object of JSON for a named network: its choices, without derived figures. `widths`: size
-    -> formula in other sizes; `assumed`: what -> where its value is taken from."""
+    """The object of JSON for a named network: its choices, without derived figures. `sizes`: size
+    -> value, or a list, the values of a sweep; `widths`: size -> formula in other sizes, a text;
+    `assumed`: what -> where its value is taken from."""
     return {
         "name": name,
         "title": c.title,
