@@ -47,14 +47,29 @@ def exclusive(path: str | os.PathLike[str]) -> Iterator[int]:
     and give its descriptor. Raises StoreError: the file cannot be opened, written or locked."""
     with _own:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            handle = _locked(path)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
                 yield handle
             finally:
                 os.close(handle)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _locked(path: str | os.PathLike[str]) -> int:
+    """Open and lock a file; anew if it was deleted before the lock was had (as `writable` does)."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
 
 
 def append(path: str | os.PathLike[str], record: Measurement) -> None:

@@ -180,8 +180,8 @@ def writable(path: Path) -> None:
     with exclusive(path) as handle:
         size = os.fstat(handle).st_size
         data = read_from(handle, 0, size)
-    if not existed:
-        path.unlink(missing_ok=True)
+        if not (existed or size):  # under the lock, so that no other process writes meanwhile
+            path.unlink(missing_ok=True)
     begun = data.startswith(BEGINNING[: len(data)])  # a first record may be truncated
     if data.strip() and not begun and not any(line.record for line in lines_of(BytesIO(data))):
         raise StoreError(f"{path} exists and holds no measurement: give another name after -o")

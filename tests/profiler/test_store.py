@@ -20,6 +20,7 @@ from profiler.records.measurement import Measurement, divide
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.schema import RecordError
 from profiler.records.store import CUT, StoreError, append, line_of, read
+from profiler.sweep.results import writable
 
 ROOT = Path(__file__).parents[2]
 
@@ -439,6 +440,38 @@ def test_a_writer_waits_for_the_lock(tmp_path: Path) -> None:
         assert path.read_bytes() == b""
     waiting.join()
     assert len(read(path)[0]) == 1
+
+
+def test_a_file_deleted_while_its_lock_is_waited_for_gets_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock = tmp_path / "m.jsonl", fcntl.flock
+    deleted: list[Path] = []
+
+    def flock(handle: int, how: int) -> None:
+        if not deleted:
+            deleted.append(path)
+            path.unlink()
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    append(path, measurement())
+    assert len(read(path)[0]) == 1
+
+
+def test_a_missing_file_is_tried_and_deleted_under_one_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, unlink = tmp_path / "m.jsonl", Path.unlink
+
+    def locked(self: Path, missing_ok: bool = False) -> None:
+        with self.open("rb") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", locked)
+    writable(path)
+    assert not path.exists()
 
 
 def test_a_file_system_without_locks_is_a_sentence(
