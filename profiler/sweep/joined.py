@@ -112,7 +112,7 @@ def settled(records: Sequence[Measurement]) -> list[Measurement]:
 
 
 def in_sweep_order(records: Sequence[Measurement]) -> list[Measurement]:
-    """The records sorted by mixer, phase, dtype, device, sizes, implementation, round."""
+    """The records by mixer, phase, dtype, device, sizes (0: missing), implementation, round."""
     letters = in_order({*LETTERS}.union(*(record.sizes for record in records)))
 
     def key(record: Measurement) -> tuple[object, ...]:
