@@ -521,7 +521,8 @@ def list_(
         return {name: one.place for name, one in implementations(name).items()}
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
-    found = listing.matching(word, modules)
+    found = listing.matching(word, modules)  # UnknownMixer without a match
+    # all columns if a word is given; else name, idea and forms
     show(listing.document(found, whole=bool(word)), format_, output, force, context)
 
 
@@ -562,7 +563,7 @@ def verify(
     import_own(own)
     found = published.verify(files or None, processes=1 if own or files else usable_processes())
     show(claims_document.published(found), format_, output, force, context)
-    if published.unrecorded(found):
+    if published.unrecorded(found):  # or a known misprint that agrees now
         raise Failed
 
 
@@ -819,8 +820,8 @@ def answering(command: Callable[..., None]) -> Callable[..., None]:
 
 @functools.cache
 def command_line(only: str = "") -> typer.core.TyperGroup:
-    """The parser of all commands, or, as that takes a twentieth of the time of a table of all
-    mixers, of the one command `only` of this file."""
+    """The parser of all commands or, which is faster, of the one command of this file whose name is
+    `only`, such as "table". Its commands run as `answering` says; parameters pass text as typed."""
     parsed = copy.copy(app) if only else complete()
     if only:
         parsed.registered_commands = [c for c in app.registered_commands if name_of(c) == only]

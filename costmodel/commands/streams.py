@@ -98,8 +98,8 @@ def answers() -> TextIO:
 
 @contextmanager
 def answers_alone() -> Iterator[None]:
-    """A context in which standard output holds answers alone: what a user's module, a library or a
-    child process prints there goes to standard error."""
+    """A context in which standard output holds what is written to `answers()` alone: what a user's
+    module, a library or a child process prints there goes to standard error."""
     own = sys.stdout is sys.__stdout__  # else Python code, such as a test, reads what is printed
     saved = os.dup(1) if own else -1
     kept = sys.stdout
