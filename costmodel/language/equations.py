@@ -1027,7 +1027,7 @@ class Mixer:
         equation = Equation(array, positions, value, indices, array, written_at())
         _check_own(form, equation)
         _check_bound(equation)
-        left_side = LEFT_SIDES[type(value)] if value.alone else _numbers
+        left_side = LEFT_SIDES[type(value)] if value.alone else _without_positions
         form.equations.append(left_side(equation))
 
 
@@ -1183,7 +1183,7 @@ def _check_beside(equation: Equation, indices: tuple[Index, ...]) -> None:
             )
 
 
-def _numbers(equation: Equation) -> Equation:
+def _without_positions(equation: Equation) -> Equation:
     """The equation; EquationError if its array was declared to hold positions."""
     if equation.array.below is not None:
         raise EquationError(
@@ -1193,8 +1193,9 @@ def _numbers(equation: Equation) -> Equation:
 
 
 def _scanned(equation: Equation) -> Equation:
-    """The equation, a scan; EquationError if the left side has not one index in place of the
-    scanned one, with the same range, or if the range of a column names this index."""
+    """The equation, a scan, unchanged; EquationError if the left side has not one index in place of
+    the scanned one, with the same range, if the range of a column names this index, or if the array
+    holds positions (`below=`)."""
     assert isinstance(equation.value, Scan)
     (row,) = equation.value.over
     read = names_in(equation.value.body.positions)
@@ -1213,13 +1214,13 @@ def _scanned(equation: Equation) -> Equation:
                 f"but all rows of a scan have the same columns: bound {column.name} without "
                 f"{number.name}"
             )
-    return _numbers(equation)
+    return _without_positions(equation)
 
 
 def _with_rank(equation: Equation) -> Equation:
-    """The equation, a selection; of a top_k or sort with its `rank` set, the index of the left side
-    that numbers the positions kept. Raises EquationError: an array without `below=`, or a left side
-    with no rank index or with several."""
+    """The equation of a selection: an argmax unchanged, a top_k or sort with its `rank` set to the
+    atom of the index that numbers the positions kept, `@r` for P[i, r] = top_k(s[i, j], over=j).
+    EquationError: an array without `below=`, or a left side with no such index or several."""
     chosen = equation.value
     # the rank is the one index of the left side that neither the selection's entries nor, directly
     # or through other bounds, their ranges name
@@ -1247,7 +1248,7 @@ def _with_rank(equation: Equation) -> Equation:
 
 LEFT_SIDES: Rules[Callable[[Equation], Equation]] = Rules(
     "the left side, for whole right sides",
-    {Fft: _numbers, Scan: _scanned, Select: _with_rank, Composite: _numbers},
+    {Fft: _without_positions, Scan: _scanned, Select: _with_rank, Composite: _without_positions},
     OPAQUE,
 )
 """Kind of node -> the check of the left side of its equation, which returns the equation."""

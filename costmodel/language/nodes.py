@@ -924,7 +924,8 @@ def reading(expression: Node, others: Mapping[Array, Array]) -> Node:
 
 def substitute(part: P, values: Mapping[str, Poly]) -> P:
     """An expression, position or index, or a tuple of them, with polynomials substituted for
-    indices; `values`: atom of an index -> polynomial."""
+    letters; `values`: atom of an index, or size -> polynomial. {"@i": i2} also renames the index i
+    of a sum to i2; Unsupported if the value for such an index names no index."""
 
     def poly(inside: Poly) -> Poly:
         return inside.substitute(values)

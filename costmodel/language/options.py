@@ -169,9 +169,9 @@ class Family:
         return self._made[key]
 
     def _written(self, options: tuple[str, ...]) -> Mixer:
-        """The mixer with these options, written anew by the author's function (`make`); its name
-        and title include the options. Raises EquationError: the author's function returns no
-        mixer."""
+        """The mixer with these options, allowed ones in the order of `offers`, written anew by the
+        author's function (`make`): gate+bias, with the title Gate (bias), for ("bias",). Raises
+        EquationError: the author's function returns no mixer."""
         mixer: object = self.make(frozenset(options))
         if not isinstance(mixer, Mixer):
             raise EquationError(

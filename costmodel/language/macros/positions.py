@@ -156,9 +156,9 @@ def rotary(
 
 
 def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
-    """The equations that replace `equation`, whose right side is a rotary embedding: those of the
-    swapped row, (-v, u) for each pair (u, v) of the layout, and the sum of the row times cosines
-    and the swapped row times sines."""
+    """The equations that replace `equation`, whose right side is a rotary embedding over (channel,
+    pair): those of the swapped row, (-v, u) for each pair (u, v) of the layout, 2*pairs channels;
+    and the sum of the row times cosines and the swapped row times sines."""
     operands = composite.body
     assert isinstance(operands, Turned)
     channel, pair = composite.over
