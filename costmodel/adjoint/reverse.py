@@ -494,9 +494,10 @@ def _result_axes(equation: Equation) -> Iterator[int]:
 
 
 def _whole_transforms(regions: Sequence[Constraints], made: Iterable[int]) -> list[Constraints]:
-    """The `regions` of an array, enlarged to all entries of the transforms, scans and selections
-    that they touch, as one instance gives all entries along the axes `made`: only the bounds on
-    these axes that all regions have remain. No region lies in another."""
+    """The `regions` of an array with one range along the axes `made` (numbers from 0), as one
+    transform, scan or selection gives all entries along these: of the bounds that name them, only
+    those on one axis that hold in all regions remain, `#1` >= 2 of `#1` >= 2 and `#1` >= 5. A
+    region inside another is left out."""
     axes = {axis_atom(k) for k in made}
     ends = {c for where in regions for c in where if len(c.variables) == 1 and c.variables <= axes}
     common = frozenset(c for c in ends if all(implied(where, c) for where in regions))

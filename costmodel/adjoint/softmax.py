@@ -54,8 +54,8 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
 
 
 def _exponent(system: System, equation: Equation) -> tuple[Ref | None, Node | None]:
-    """(scores, the row's maximum, which is subtracted from the scores) in the argument of a
-    softmax's exponentials; None for scores that are no array, and without a maximum."""
+    """(scores, the row's maximum) in the argument of a softmax's exponentials, scores - maximum;
+    (scores, None) without a maximum, (None, None) if the scores are no array."""
     assert isinstance(equation.value, Div) and isinstance(equation.value.left, Ref)
     powers, *_ = system.defining[equation.value.left.array]
     assert isinstance(powers.value, Call)
