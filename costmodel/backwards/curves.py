@@ -179,7 +179,7 @@ def _other_sizes(
 def _curve(found: Crossover, one: Candidate, sizes: Sequence[int], board: object | None) -> Curve:
     """The curve of the candidate `one`: the value of the figure at each of `sizes` at which the
     candidate exists and has an answer; for every other size the reason why there is no value.
-    `found` has the figure and the element types."""
+    `found` has the figure and the element types; `board` is that of a figure in time."""
     case = Case(one.about, symbolic=False, dtypes=found.dtypes, board=board)
     values: dict[int, float] = {}
     reasons: dict[int, str] = {}

@@ -102,7 +102,7 @@ class OrderClaim(Related):
                 "relation"
             )
         for letter, text in self.growing.items():
-            known_size(letter, [*filter(is_letter, self.growing)])
+            known_size(letter, [*filter(is_letter, self.growing)])  # any letter may be a size
             if not isinstance(text, str):
                 raise ValueError(
                     f"'growing' must give a string for each size, got {letter} = {text}"

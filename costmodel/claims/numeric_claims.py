@@ -299,8 +299,8 @@ class IntervalClaim(FigureClaim):
         return Interval(low, _largest_not_exceeding(given, self.letter, self.figure.high)), given
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
-        """Check that the claim's value of the letter is in the derived interval; without a value,
-        that the interval is not empty."""
+        """Check that the claim's value of the letter (in `sizes`) is in the derived interval, both
+        ends included; without a value, that the interval is not empty. `known` is not used."""
         found, answer = self.values(interpretation)
         derived = f"{self.letter} = {found}"
         value = self.sizes.get(self.letter)

@@ -310,7 +310,8 @@ def _memory(network: Network, interpretation: Interpretation) -> Exact:
     from costmodel.networks.part_costs import counting
 
     options = MemoryOptions("adamw", "fp32")
-    held = MemoryBudget(network, counting(interpretation.convention), options, None)
+    held = MemoryBudget(network, counting(interpretation.convention), options, None)  # any sizes
+    # elements: of parameters, gradients and AdamW; of activations
     apart, kept, size = held.without_activations, held.kept, options.bytes_each
     for found in (apart, kept):
         if isinstance(found, Missing):
