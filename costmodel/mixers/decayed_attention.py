@@ -108,8 +108,9 @@ class Rows:
         self.read(i, sum_(self.Q[j, i, p] * S[j, i, p, c], over=p))
 
     def scan(self, kept: Callable[[Index], Ref]) -> None:
-        """Define R as `carry` does, with S by a parallel scan of KV, the k v^T of each row; all
-        entries of S that share a decay share the product of decays."""
+        """Define R as `carry` does, with S by a parallel scan of KV, the k v^T of each row. `kept`
+        is given for row 1 too, where it changes no result; all entries of S that share a decay
+        share the product of decays."""
         f, (n, l, K), V, (j, p, c) = self.f, self.K.shape, self.V.shape[2], self.heads
         i, row = f.index("i", 1, l), f.index("w", 1, l)
         own, S = f.array("KV", n, l, K, V), f.array("S", n, l, K, V)
@@ -231,8 +232,8 @@ BY_HEAD = {
 
 
 def decays_by_channel(rows: Rows) -> Array:
-    """Define and return alpha (n, l, K), the decay of each head, row after the first and key
-    channel."""
+    """Define and return alpha (n, l, K), the decay of each head, row and key channel; that of row 1
+    is left undefined."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
     later = f.index("r", 2, l)  # rows after the first
     g = logarithm(rows, Places((l,), (later,), later))

@@ -52,9 +52,9 @@ def strided() -> Mixer:
         r, u = f.index("r", 1, g), f.index("u", max_(1, e + 1), B)
         s, p = f.index("s", 1, e), f.index("p", 1, q - 1)
         later = (
-            Keys((u,), u, (q - 2) * B + u),
-            Keys((s,), B + s, (q - 1) * B + s),
-            Keys((p,), 2 * B + p, (p - 1) * B + e),
+            Keys((u,), u, (q - 2) * B + u),  # the block before, behind place e
+            Keys((s,), B + s, (q - 1) * B + s),  # the own block, up to place e
+            Keys((p,), 2 * B + p, (p - 1) * B + e),  # place e of every block before
         )
         return (l // B + 1, B, 2 * B + l // B), (
             Rows((o - 1) * B + g, (o, g), (Keys((r,), r, (o - 1) * B + r),)),

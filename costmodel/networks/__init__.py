@@ -310,7 +310,8 @@ def _instead(described: Description, new: str, mixer: Mixer, lost: Mapping[str, 
 
 def layer_numbers(option: str, typed: str) -> list[int]:
     """The numbers of the layers, from 1, that the text `typed` of an `option`, such as 2,4,6 or
-    3-7, names, each once; ModelError for another text, or one without a number."""
+    3-7, names, each once, as typed: [4, 2] for 4,2,4. ModelError for another text, or an empty
+    one."""
     found: dict[int, None] = {}
     for text in listed(typed) or [typed]:
         typed_first, dash, typed_last = text.partition("-")

@@ -389,8 +389,9 @@ class PartAnswers(Answers):
         return own_state(self.use, found) if isinstance(found, State) else found
 
     def _with_gradients(self) -> Counts:
-        """The number of operations of the gradients of one run, with one forward pass in a training
-        step, and the forward passes that recomputation repeats."""
+        """The operations of the gradients of one run; in a training step also those of its forward
+        pass; and those of the forward passes that recomputation repeats, on average over all runs:
+        1/3 of a forward pass if one of three runs repeats it."""
         found = self.graph.counts(self.use)
         own = part_answers(self.use, "training", self.graph.counting)
         if self.phase == "training-step":
@@ -823,8 +824,8 @@ class NetworkMixer(Whole):
         return replace(found, mixer=self, _known={})
 
     def opened(self, letter: str) -> NetworkMixer:
-        """The network as a mixer with the size `letter` open. Unanswered for a letter that it has
-        not, that braces say, or for L where layers differ."""
+        """The network as a mixer without a value of the size `letter`; itself if there is none.
+        Unanswered for a letter that it has not, that braces say, or for L where layers differ."""
         about, said = self.network.described, {*braces(self.name)}
         kept = said | ({"L"} if about.patterned else set())
         if letter in kept or letter not in {*self.letters, "b", "t"}:

@@ -30,7 +30,7 @@ def read(c: Configuration) -> Choices:
             "scale_attn_by_inverse_layer_idx": (False,),
         }
     )
-    c.fields_read.update(NUMBERS)
+    c.fields_read.update(NUMBERS)  # accepted; no count depends on these
     c.divide("n_head", "n_embd")
     head = HEADS[c.architecture(*HEADS)]
     inner = c.size_or_none("n_inner")

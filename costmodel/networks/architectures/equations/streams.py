@@ -152,8 +152,8 @@ def joined() -> Mixer:
 
 
 def _sized(f: Form, first: Array, mapped: Array) -> Array:
-    """Write the equations of streams 2 to S, `mapped` (l, S, d), with each row scaled to the mean
-    square of the row of `first` (l, d), and return their array."""
+    """Define and return the streams k = 2..S of `mapped` (l, S, d) with each row scaled to the mean
+    square of the row of `first` (l, d): times the root T of that, over the root N of its own."""
     l, S, d = mapped.shape
     i, k, b = (f.indices[name] for name in "ikb")
     T, N, y = f.array("T", l), f.array("N", l, S), f.array("sized", l, S, d)
