@@ -19,7 +19,7 @@ import costmodel as cm
 from costmodel.backwards.crossover import Cheaper, Crossover
 from costmodel.claims.comparisons import OrderingClaim, ThresholdClaim
 from costmodel.claims.identities import SEARCHED
-from costmodel.errors import SizeError, TableError, Unanswered
+from costmodel.errors import SizeError, Unanswered, WrongKind
 from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import combinations, fit, fitting, letters_of
@@ -62,7 +62,7 @@ def test_a_crossover_prints_its_ranges() -> None:
         "Crossover of she, self-attention by total over d, of the multiples of 16\n"
         "d = 16 on: self-attention"
     )
-    with pytest.raises(TableError, match="the name of a figure, such as total, got nothing"):
+    with pytest.raises(WrongKind, match="crossover: by must be a string, got nothing"):
         cm.crossover(*two, by=None)  # type: ignore[arg-type]  # as a user may
     same = str(cm.crossover(*two, by="parameters", phase="training", n=4))
     assert "linear-attention and self-attention have the same" in same

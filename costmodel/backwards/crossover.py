@@ -23,7 +23,6 @@ from costmodel.errors import (
     TableError,
     Unanswered,
     Unsupported,
-    described,
 )
 from costmodel.language.arguments import checked as checked_arguments
 from costmodel.language.equations import Mixer
@@ -552,11 +551,9 @@ def figure_named(word: str) -> Figure:
     """The figure that a word means.
 
     Raises:
-        TableError: no text, an unknown word or one with several meanings, a figure that is no
-            number, or one of `INSTEAD`, which are not compared.
+        TableError: an unknown word or one with several meanings, a figure that is no number, as
+            order, or one of `INSTEAD`, which are not compared.
     """
-    if not isinstance(word, str):
-        raise TableError(f"expected the name of a figure, such as total, got {described(word)}")
     if (name := meant(word)) is None:
         near = difflib.get_close_matches(word, FIGURES, 1)
         hint = f"; did you mean '{near[0]}'? The" if near else ": the"
