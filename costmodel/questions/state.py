@@ -211,7 +211,8 @@ def state_of(about: Answers) -> State:
 
 
 def _in_bytes(case: Case) -> Exact:
-    """The bytes of the state of b sequences; elements where the case has no types."""
+    """The bytes of the state of b sequences; elements where the case has no types. Unanswered for
+    rows of a sum of sizes, such as d + n, in a type in blocks (q8_0)."""
     held = case.about.of(state_of)
     if case.dtypes is None:
         return held.exact * BATCH

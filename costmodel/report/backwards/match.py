@@ -123,7 +123,8 @@ class Matching:
         return [*rows[0]], [[*row.values()] for row in rows]
 
     def _data(self) -> dict[str, Any]:
-        """The object of JSON: the question, both mixers' sizes, the value to match, the finds."""
+        """The object of JSON: the question, `sizes` of the mixer, `target_sizes` of the other mixer
+        and its value `target`, and the values of the open size that match or are nearest."""
         return {
             **self._about,
             "convention": list(self.request.convention.names),

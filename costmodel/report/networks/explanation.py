@@ -73,7 +73,7 @@ class NetworkExplanation:
 
     def _in_words(self, group: Group) -> Paragraph:
         """An item for a group of equal blocks: how many they are (if not 1), the parts of one, and
-        the parameters of one as a formula, with their number."""
+        its parameters, without those counted at another part, as a formula and a number."""
         names = [f"{n} x {use.label}" if n > 1 else use.label for use, n in group.parts.items()]
         times: Line = (" (", Formula(group.times), " of them)") if group.times != ONE else ()
         own = sum_of(own_parameters(use) / use.copies * n for use, n in group.parts.items())
