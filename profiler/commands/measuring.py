@@ -212,19 +212,19 @@ def planned(asked: Asked) -> Plan:
     from profiler.run.subject import named
 
     return Plan(
-        tuple(dict.fromkeys(map(named, asked.mixers or DEFAULT))),
-        given_sizes(asked.sizes),
-        phases(asked.phase),
-        asked.impl,
-        asked.dtype,
-        asked.device,
-        asked.seed,
-        asked.compile_,
-        asked.shared,
-        energy_wanted(asked.energy, asked.device),
-        asked.energy_window,
-        asked.energy_trials,
-        asked.counters,
+        mixers=tuple(dict.fromkeys(map(named, asked.mixers or DEFAULT))),
+        given=given_sizes(asked.sizes),
+        phases=phases(asked.phase),
+        implementation=asked.impl,
+        dtype=asked.dtype,
+        device=asked.device,
+        seed=asked.seed,
+        compile=asked.compile_,
+        shared=asked.shared,
+        energy=energy_wanted(asked.energy, asked.device),
+        energy_window_s=asked.energy_window,
+        energy_trials=asked.energy_trials,
+        counters=asked.counters,
     )
 
 
