@@ -249,8 +249,8 @@ ENTRYWISE = (
 def elementwise_ceilings(
     place: torch.device, dtype: str, kind: torch.dtype, timing: Callable[..., Measured]
 ) -> Mapping[str, Measured]:
-    """A dict: name of each elementwise operation's ceiling -> its rate, or why it could not be
-    measured."""
+    """A dict: name of each elementwise operation's ceiling -> its rate in operations per second, or
+    why it could not be measured."""
     try:
         held, source = cache_bytes(place)
     except CacheError as error:

@@ -105,11 +105,10 @@ def visitor(work: Timeable, setting: Instruments) -> Visitor:
     reset is timed with each call; for another reset, a region is one call, and the reset runs
     before it, untimed."""
     alone = work.reset is not None and not work.trivial
-    timed, restored = work.timed()
-    reset = restored or do_nothing
+    timed, reset = work.timed()
     if alone:
-        return Visitor(setting, timed, reset, alone=True)
-    return Visitor(setting, timed if restored is None else calls_in_turn(reset, timed))
+        return Visitor(setting, timed, reset or do_nothing, alone=True)
+    return Visitor(setting, timed if reset is None else calls_in_turn(reset, timed))
 
 
 def equal_regions(visitors: Iterable[Visitor]) -> None:

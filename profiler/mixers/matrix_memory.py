@@ -385,8 +385,8 @@ class Memory(Mixer):
 
     def carried(self, rows: Rows) -> Tensor:
         """The reads O (b, s, n, h) of sequences in n heads of h channels: a loop over rows carries
-        the memory S from row to row, and each row's R reads S. `rows.later` begins at the second
-        row."""
+        the memory S from row to row, and each row's R reads S. `rows.later`, (log E, kappa, F),
+        begins at the second row."""
         S = self.following(None, rows.K[:, 0], rows.V[:, 0])
         read = [self.read(rows.R[:, 0], S)]
         assert rows.later is not None

@@ -37,8 +37,8 @@ class Recurrence(Mixer):
     """A layer in which every row x_i reads the state h after the row before: gates are functions of
     W x_i + b + U h (+ b_U with the option `two-biases`).
 
-    With several gates W and U are (gates, d, d), b and b_U (gates, d); with one gate (d, d) and
-    (d,). `STATE` names the arrays of the state, the output first.
+    With several gates (GRU: r, z, n; LSTM: i, f, o, g) W and U are (gates, d, d), b and b_U (gates,
+    d); with one gate (d, d) and (d,). `STATE` names the arrays of the state, the output first.
     """
 
     GATES: ClassVar[int] = 1

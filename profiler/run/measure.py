@@ -394,8 +394,8 @@ def metered(
     return a dict: name -> reading, or why it was not measured, for instance that compiling failed,
     that the device was lost, or that energy was not asked for.
 
-    `dispatched`: the operations of the call, from which the time of its launches is estimated.
-    """
+    `dispatched`: the operations of the call, from which the time of its launches is estimated;
+    `limits`: when sampling stops (None: the defaults)."""
     measured: dict[str, Measured] = {}
     if request.compile:
         note("compiling")

@@ -88,8 +88,8 @@ def standing(own: Sequence[Pair], base: str) -> str:
 
 
 def tally(found: Sequence[Ratio], less: str, more: str) -> str:
-    """A sentence: at how many points the ratio is shown to be less than 1, more than 1, or neither,
-    and at how many points it is refused, with the first reason."""
+    """A sentence: at how many points the ratio is shown to be less than 1 (`less`: "it is faster"),
+    more than 1 (`more`: "slower"), or neither, and at how many it is refused: the first reason."""
     fewer, larger = [r for r in found if r.less], [r for r in found if r.more]
     reasons = [r.refused for r in found if r.refused]
     same = len(found) - len(fewer) - len(larger) - len(reasons)

@@ -226,8 +226,8 @@ def gap_s(a: Edge, b: Edge) -> float:
 
 
 def loaded(running: Running, window_s: float) -> Window:
-    """Keep the load running for `window_s` seconds, from one step of the energy counter to another,
-    and read the sensors: returns the power, and the calls and seconds per call.
+    """Keep the load running for at least `window_s` seconds and three batches, from one step of the
+    energy counter to another: returns the power, and the calls and seconds per call.
 
     Without a counter, the power readings measure the window. SensorError if a sensor is unusable or
     fewer than two batches ended in the window.
