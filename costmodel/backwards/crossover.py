@@ -224,7 +224,7 @@ class Crossover:
 
     @cached_property
     def quantities(self) -> tuple[Quantity, ...]:
-        """The figure of each candidate, as a function of the solved size alone.
+        """The figure of each candidate, as a function of the size `over` alone.
 
         Raises:
             Unanswered: a candidate lacks the figure, or has no formula for it.

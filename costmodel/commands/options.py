@@ -472,7 +472,8 @@ def refuse_existing(output: Path | None, force: bool) -> None:
 
 
 def emit(text: str | Iterable[str], output: Path | None, force: bool) -> None:
-    """Print text or its pieces, or write it to the file `output`, which with `force` may exist."""
+    """Print text or its pieces, or write it to the file `output`; UsageError if that is a folder,
+    or a file that exists, without `force`."""
     refuse_existing(output, force)
     if output is None:
         printed(text)

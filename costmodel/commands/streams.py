@@ -139,7 +139,8 @@ LONGEST_SENTENCE = 2000
 
 
 def complain(sentence: str) -> int:
-    """Print one sentence on standard error, a long one shortened; returns the status `MISUSED`."""
+    """Print `costmodel: SENTENCE` on standard error, one of more than `LONGEST_SENTENCE` characters
+    without its middle; returns `MISUSED`, 2, whether it is printed or not."""
     said = short_words(" ".join(sentence.split()))
     if (left_out := len(said) - LONGEST_SENTENCE) > 0:
         half = LONGEST_SENTENCE // 2

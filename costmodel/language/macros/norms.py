@@ -158,7 +158,8 @@ def _layer_norm(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
     """The equations that replace `equation`, whose right side is a layer normalisation, in steps:
-    mean, centred row, squares, variance, quotient."""
+    mean (a number for each row), centred row, squares, variance (likewise), quotient. `row`: the
+    indices of the entries of a row; `length`: their number."""
     operands, row, parts = _taken(equation, composite)
     length = _length(composite)
     mean = parts.define("mean", sum_(operands.x, over=row) / length, *row)
