@@ -118,7 +118,8 @@ def _headed(f: Form, name: str, width: Poly, places: Places) -> Array:
 
 def _gates(f: Form, places: Places) -> tuple[Array, Array]:
     """Define and return I and F (n, rows): the exponent of the input gate, and the logarithm of the
-    forget gate, for n heads. `places` says how the rows are laid out."""
+    forget gate, for n heads. Without `core` both maps have a bias and the bound `CAP`, applied by
+    tanh. `places` says how the rows are laid out."""
     (n,), b, (extents, at, row) = f.mixer.sizes("n"), f.mixer.arrays, places
     j, I, F = f.index("j", 1, n), f.array("I", n, *extents), f.array("F", n, *extents)
     values = {name: _mapped(f, name, row, j) for name in "IF"}

@@ -8,9 +8,9 @@ token attends to some of the others; they differ in the pairs alone.
   paper's r is w here, the number of positions that a token attends to, its own included; of an even
   number, one more lies ahead than behind. Near the ends of the sequence there are fewer. The causal
   variant attends to the last w positions.
-- Local attention, as in Long Range Arena: rows lie in blocks of B, the last of which may be short,
-  and a token attends to its block; `causal` is a decoder's. The benchmark's code fills up the last
-  block, and adds one where there is none to fill up: not counted here.
+- Local attention, as in Long Range Arena: rows lie in l//B + 1 blocks of B, the last one of l % B
+  rows, which may be 0; a token attends to its block; `causal` is a decoder's. The benchmark's code
+  fills up the last block, and adds one where there is none to fill up: not counted here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What are the equations of sparse attention, whose pairs follow a pattern over blocks?
 
-Each is self-attention in the words of `pairs`; block q holds the rows (q - 1)*B + e, e in 1..B.
+Each is self-attention in the words of `pairs`; block q holds the rows (q - 1)*B + e, e in 1..B, and
+the last one, q = l//B + 1, only l % B rows, maybe none.
 
 - Sparse Transformer, strided, section 4.3: row i attends to the last B rows, its own among them,
   and to every B-th row before these, in one softmax, as its merged heads do. Scores are kept by
