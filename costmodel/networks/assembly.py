@@ -241,8 +241,8 @@ class Assembly:
 
     @property
     def own(self) -> OwnSizes:
-        """The network's sizes; the sizes that follow from others or from the pattern of its layers,
-        as letter -> (reason, value); and the parts that are tables of positions."""
+        """The network's sizes; those that follow from others or the pattern of its layers, letter
+        -> (reason, value) as f -> ("other sizes (4*d)", 4*d); and its tables of positions."""
         widths = self.described.formulas
         fixed = {x: (f"other sizes ({poly})", poly) for x, poly in widths.items()}
         if self.layers is not None:

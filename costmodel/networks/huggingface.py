@@ -166,8 +166,8 @@ def _without(value: Any, ignored: Collection[str]) -> Any:
 
 
 def _left(source: Source, ignored: Collection[str]) -> dict[str, Any]:
-    """The fields of a `config.json` without those `ignored`; ModelError for a name that the file
-    has not, or for `model_type`."""
+    """The fields of a `config.json` without those `ignored`, at any depth; ModelError for a name
+    that the file has not, or for `model_type`."""
     path, fields = _place(source), file_fields(source)
     known = named(fields) - {"model_type"}
     for name in ignored:

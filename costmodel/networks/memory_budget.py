@@ -40,7 +40,7 @@ class MemoryOptions:
         optimiser: one of `OPTIMISERS`.
         dtype: the type of elements without a type of their own; None: elements are counted, and no
             bytes.
-        recompute: one of `RECOMPUTE`, or names of blocks, separated by commas.
+        recompute: one of `RECOMPUTE`, or names of blocks, separated by commas; not checked here.
         precision: role of `ROLES`, or `master`, -> its element type.
 
     Raises:
@@ -236,8 +236,7 @@ def _together(name: str, lines: Sequence[MemoryLine]) -> MemoryLine:
 
 
 def _sum(numbers: Sequence[Number]) -> Number:
-    """The sum of numbers (integers or formulas) as a formula, or the first that is `Missing` (a
-    reason)."""
+    """The sum of integers or formulas as a formula, or the first that is `Missing` (a reason)."""
     result = Exact()
     for number in numbers:
         if isinstance(number, Missing):

@@ -446,9 +446,9 @@ def _keeps_whole_wire(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> b
 
 
 def _keepers(graph: Graph, ends: Ends, wire: Wire, recompute: str) -> Iterator[tuple[Use, Exact]]:
-    """Yield (part, number of entries that its gradients read) for each run that writes or reads a
-    wire and whose gradients read it; for a layer that is recomputed, each of its runs that reads a
-    wire from outside keeps the whole wire."""
+    """Yield (part, number of a wire's entries that its gradients read) for each run that writes or
+    reads the wire and whose gradients read it; in a layer that is recomputed, each run that reads
+    a wire from outside the layer keeps the whole wire."""
     written = next((run for run, *_ in ends[wire] if run.writes is wire), None)
     for run, name, wires in ends[wire]:
         if run.again(recompute):
