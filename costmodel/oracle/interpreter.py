@@ -200,7 +200,8 @@ class Interpreter:
 
     def _work(self, equation: Equation) -> Work:
         """The compiled equation. An instance of a transform, scan or selection, which is the whole
-        right side, defines several entries (`ALONE`), of any other expression one (`STEPS`)."""
+        right side, defines an entry at each point of the indices `added` (`ALONE`), an instance of
+        any other expression one entry (`STEPS`)."""
         value, place = equation.value, self.places.entry(equation.positions)
         if value.alone:
             shared, added, results = ALONE[type(value)](self, equation, value)

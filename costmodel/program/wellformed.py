@@ -341,8 +341,7 @@ def _wrong_choice(
 
 
 def _outer(system: System, index: Index) -> tuple[Index, ...]:
-    """The indices in the bounds of an index, and recursively in their bounds, outermost first: (i,)
-    for j in 1..i."""
+    """The indices in the bounds of an index, recursively, outermost first: (i,) for j in 1..i."""
     indices = system.mixer.forms[system.form].indices.values()
     found: tuple[Index, ...] = ()
     for other in indices:
@@ -386,8 +385,9 @@ def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
 
 
 def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
-    """(reference, indices): gathered positions (p[i] in x[p[i]]) are replaced by new indices, over
-    all positions that the gather may select; a reference without a gather is returned with ()."""
+    """(reference, indices): gathered positions are replaced by new indices, over all positions that
+    the gather may select: x[p[i], a] by x[k, a], with `chosen 0` as k's name. A reference without a
+    gather is returned with ()."""
     if not any(isinstance(position, Gather) for position in ref.positions):
         return ref, ()
     positions, over = list(ref.positions), []

@@ -109,9 +109,9 @@ class GradientComparison(OracleComparison):
         slopes = dict(self._executed_gradients(system, done))
 
         def apart(names: Collection[str]) -> str:
-            """The text of both numbers if the slope of (output * given).sum() along a random
-            direction of the arrays `names`, by the executed gradients, differs from its difference
-            quotient between + and - STEP; "" if they are equal within TOLERANCE."""
+            """The text of both numbers if the slope of (output * given).sum(), with `given` the
+            output's gradient, along a random direction of the arrays `names` differs between the
+            executed gradients and a difference quotient; "" if equal within TOLERANCE."""
             random = np.random.default_rng(0)
             along = {name: random.uniform(-1, 1, arrays[name].shape) for name in names}
             ends = [

@@ -65,8 +65,7 @@ class Executed:
 
     @property
     def number(self) -> Exact:
-        """The operations at all points (values of the equation's indices) together, exact in
-        sizes."""
+        """The operations at all points (values of the equation's indices) together, in sizes."""
         points = self.points
         if self.along is not None:
             kept, there = along(points, self.along)
@@ -154,8 +153,8 @@ def _shared(operand: Ref, points: Points) -> tuple[str, ...]:
 
 
 def _select(node: Select, points: Points) -> Iterator[Executed]:
-    """Yield the comparisons of a selection: R - 1 per kept position among R entries, those already
-    chosen included; for a sort, the comparisons of its algorithm per row."""
+    """Yield the comparisons of a selection: per kept position those of a maximum, R - 1 among R
+    entries, those already chosen included; for a sort, those of its algorithm per row."""
     if node.sorts:
         kept = tuple(index.atom for index in rows(points.equation))
         algorithm = merges if node.kind == MERGE_SORT else comparators
