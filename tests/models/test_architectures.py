@@ -460,7 +460,7 @@ REFUSED = [
     )),
     *(({"model_type": "gpt_neo", "attention_types": types}, "must say global or local for "
        "each of 24 layers, such as [[['global', 'local'], 12]] for 24 layers, got ")
-      for types in ([[["global", "foo"], 12]], [[["global"], 12]], [[[["local"]], 24]], 24)),
+      for types in ([[["global", "foo"], 12]], [[["global"], 12]], [[[["local"]], 24]], 24, [])),
     ({"model_type": "gemma4_text", "per_layer_config": {"030": {"head_dim": 3}}},
      "'per_layer_config' names layer 030: expected layers from 0 to 29"),
 ]  # fmt: skip

@@ -455,7 +455,7 @@ def _neo(c: Configuration, k: int, number: int) -> str:
     """The kind of layer k (from 0) as `attention_types` says, lists of names, each with how often
     it comes: [[["global", "local"], 12]] for 24 layers in turn, full attention and windows."""
     kinds = {"global": FULL, "local": NEAR}
-    given = c.get("attention_types") or NEO
+    given = NEO if (types := c.get("attention_types")) is None else types
     try:
         many = sum(len(names) * times for names, times in given) > number  # too many to write out
         listed = [] if many else [name for names, times in given for name in [*names] * times]
