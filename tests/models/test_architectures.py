@@ -136,7 +136,7 @@ CYCLES: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("passed", "multiplied"),
-    [([2], 998_424), ([1, 1], 888_216), ([3, 3], 1_329_048), ([1, 0], 778_008)],
+    [([2], 998_424), ([1, 1], 888_216), ([], 888_216), ([3, 3], 1_329_048), ([1, 0], 778_008)],
 )
 def test_runs_without_gradients_have_no_backward_pass(
     tmp_path: Path, passed: list[int], multiplied: int
@@ -335,6 +335,7 @@ REFUSED = [
     ({**NARROW_3N, "intermediate_size": [True, True]}, "positive integer or a list of 2, one a la"),
     ({**NARROW_3N, "activation_sparsity_pattern": [True, False]}, "must be a list of 2 numbers, o"),
     ({**ZAMBA, "layers_block_type": ["mamba"]}, "the kind of each of 4 layers"),
+    ({"model_type": "zamba2", "layers_block_type": []}, "the kind of each of 54 layers"),
     ({"model_type": "zamba2", "n_mamba_heads": 7}, "divide mamba_expand * hidden_size = 5120"),
     ({"model_type": "zamba2", "mamba_expand": None}, "the size 'mamba_expand' is missing"),
     ({"model_type": "zamba2", "mamba_expand": "2"}, "'mamba_expand' must be a positive integer"),

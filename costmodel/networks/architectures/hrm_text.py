@@ -75,7 +75,7 @@ def _runs(c: Configuration, high: int, low: int) -> Iterator[tuple[str, str]]:
     """Yield the runs of the stacks in order, each as ("L" or "H", "all" if no gradient passes, else
     ""). Of the `low` runs of L in each of `high` cycles the last ones have gradients: as many as
     `L_bp_cycles` lists for the cycle, or 1 in cycles before a shorter list; each run of H has."""
-    given = c.get("L_bp_cycles") or [2]
+    given = [2] if (listed := c.get("L_bp_cycles")) is None else listed
     if not isinstance(given, list) or not all(type(one) is int for one in given):
         raise c.refused(f"'L_bp_cycles' must list a number for each cycle, got {given!r}")
     trained = [1] * (high - len(given)) + given

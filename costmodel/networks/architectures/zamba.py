@@ -166,8 +166,9 @@ def _heads(c: Configuration) -> int:
 def _kinds(c: Configuration, usual: Sequence[str]) -> Sequence[str]:
     """The kind of each layer, as `layers_block_type` lists them, else as `usual` does; ModelError
     for a list of another length than the number of layers."""
-    listed, number = c.get("layers_block_type") or usual, c.size("num_hidden_layers")
-    return c.layer_types(number, KINDS, listed, "layers_block_type") or ()
+    listed, number = c.get("layers_block_type"), c.size("num_hidden_layers")
+    found = usual if listed is None else listed
+    return c.layer_types(number, KINDS, found, "layers_block_type") or ()
 
 
 def _inner(c: Configuration) -> tuple[int, int]:
