@@ -523,11 +523,11 @@ class InChunks(DeltaRule):
     def compared(
         self, begins: bool, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log: Tensor | None = None
     ) -> Compared:
-        """Compare the rows of each chunk, given queries, keys, values, degrees and logarithms of
-        decays (b, g, chunks, r, m, width). T is the sum of the logarithms since the chunk's start.
-        With decays per channel, queries and keys are multiplied by E = exp(T) and the other keys
-        divided by E; row 1 of the sequence, whose key is compared with no other, has k = 0 if the
-        sequence `begins` here. Else products are multiplied by the decay between their rows."""
+        """Compare the m rows of each chunk, given queries, keys, values, degrees and logarithms of
+        decays (b, g, chunks, r or 1, m, width). T is the sum of the logarithms since the chunk's
+        start. With decays per channel, queries and keys are multiplied by E = exp(T) and the other
+        keys divided by E; row 1 of the sequence, compared with no other, has k = 0 if the sequence
+        `begins` here. Else products are multiplied by the decay between their rows."""
         other, since, P, places = k, None, None, torch.arange(q.shape[-2], device=q.device)
         later = places > places.unsqueeze(-1)
         if log is not None:

@@ -295,7 +295,7 @@ def updating(form: str, mixer: str, name: str) -> Callable[[_Class], _Class]:
     which updates the state by the equations of this `form`."""
 
     def register(layer: _Class) -> _Class:
-        """Set the class's form, and register the class."""
+        """Set the class's `form`, and register the class as implementation `name` of `mixer`."""
         layer.form = form
         return implementation(
             mixer,

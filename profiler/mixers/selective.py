@@ -436,8 +436,8 @@ class Mamba2Recurrent(Mamba2):
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The output y_t (b, d) of one token x_t (b, d), by one step of the recurrence from
-        `state`, which holds S (b, G, n/G, P, N): its decay times S, plus U (the step times the
-        value X) times the key K, is read by the query Q."""
+        `state`, which holds S (b, G, n/G, P, N): exp(step * A), with A in `prepared`, times S, plus
+        U (the step times the value X) times the key K, is read by the query Q."""
         assert isinstance(state, PreparedState)
         new: dict[str, Tensor] = {}
         X, K, Q, step, U = self.given(x_t, state, new)
