@@ -870,6 +870,26 @@ def test_a_circle_within_a_row_is_refused() -> None:
         cm.span(mixer(circle))
 
 
+def rows_shifted_by_array(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """r reads the own row of s and t, whose equations come later, and write one row further."""
+    l, d = x.shape
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    r, s, t = f.array("r", l, d), f.array("s", l + 1, d), f.array("t", l + 1, d)
+    s[1, b] = function("tanh", m.parameter("w", d)[b])
+    t[1, b] = function("tanh", m.parameter("v", d)[b])
+    r[i, b] = function("tanh", s[i, b] + t[i, b] + x[i, b])
+    s[i + 1, b] = function("tanh", s[i, b] + r[i, b] + t[i, b])
+    t[i + 1, b] = function("tanh", t[i, b] + s[i, b])
+    y[i, b] = t[i, b] * 2
+
+
+def test_an_execution_of_rows_shifted_by_array_has_every_quantity() -> None:
+    """Theory refuses the loop; an execution finds no axes of rows, and runs all the same."""
+    made = OracleComparison(mixer(rows_shifted_by_array)).at({"l": 4, "d": 2})
+    assert made.apart == []
+    assert any(refused.startswith("peak: s, t, r need each other") for refused in made.refused)
+
+
 def row_beside_chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
     """The rows S, from sums over the chunks of two rows before i, are added to the recurrence."""
     l, d = x.shape

@@ -88,7 +88,8 @@ def _axes(
     executions at sizes of these letters: 0 for s[i, c], whose equation reads s[i - 1, c]. The axes
     are the first choice, if possible one by which no array is read further back, that fits an
     execution at sizes enlarged from 1, or, where several fit there, from 4: of p[1, c] = s[1, c -
-    1], s[1, c] = p[1, c] with two channels c, axis 0 of p fits too, as s reads one entry."""
+    1], s[1, c] = p[1, c] with two channels c, axis 0 of p fits too, as s reads one entry. Empty if
+    none fits, as where r[i] reads s[i], and s[i + 1] reads r[i]."""
     for size in (1, 4):
         # the same sizes for every run, so that one execution tells the axes of all
         sizes = raised(system.mixer, dict.fromkeys(letters, size), system.form)
@@ -96,6 +97,8 @@ def _axes(
         found = list(_choices(run(system, dict(large), dense=dense), loop))
         if len(found) == 1:
             break
+    if not found:
+        return {}
     far, axes = min(found, key=lambda choice: len(choice[0]) > 0)
     return {array: axis for array, axis in axes.items() if array not in far}
 

@@ -176,8 +176,11 @@ class Owners:
         """The ids of the instances of a loop (`group`: its arrays) that run as soon as their latest
         input row (`token`) arrives: they read this row without passing an earlier row of the loop.
         Single-use `temporaries` are passed in any row, and are not among the result, nor are the
-        equations of `lone` (`Kinds.of_one_token`) with as many rows as the length gives."""
+        equations of `lone` (`Kinds.of_one_token`) with as many rows as the length gives. Empty for
+        a loop without row axes (`_axes`), to which the theory gives no order of rows."""
         axes = self._axes(group)
+        if not axes:
+            return set()
         arrays = {e: self.system.equations[e].array for e in lone}
         lone = {e for e, of in arrays.items() if of in axes and axes[of] in self._growing(e)}
         reached: dict[int, int] = {}  # id of an instance -> the latest input row so reached
