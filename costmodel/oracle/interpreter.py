@@ -173,7 +173,7 @@ class Interpreter:
 
     def _load(self, array: Array, values: np.ndarray[Any, Any]) -> None:
         """Put the given values of an array into memory, at depth 0, with their row (from 1) as the
-        token of an input and token 0 for all else; OracleError for values of another shape."""
+        token of an input, else 0; OracleError for another shape, TooMuch beyond the budget."""
         if values.shape != self.shape(array):
             raise OracleError(
                 f"{array.name} has shape {values.shape}, expected {self.shape(array)}"

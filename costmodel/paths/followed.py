@@ -121,8 +121,8 @@ class Graph:
 
     @cached_property
     def joints(self) -> Sequence[Joint]:
-        """Every reference through which a row may read another row, with its equation and the
-        regions of indices in which it reads; in the order of the equations."""
+        """Every reference through which a row may read another row, in the order of the equations,
+        with the regions, inside the indices' ranges, where the entry read depends on a token."""
         found = []
         for equation in self.rows.system.equations:
             for read in self.rows.certain(equation) if equation.array in self.rows.places else ():
