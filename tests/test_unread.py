@@ -15,7 +15,7 @@ from costmodel.mixers import builtin
 from costmodel.proofs.against_oracle import causal
 from costmodel.proofs.check import prove
 from costmodel.proofs.tried_sizes import equation_sizes
-from costmodel.proofs.unread import said
+from costmodel.proofs.unread import unread_words
 from costmodel.questions.counting.counts import with_once
 from costmodel.questions.counting.empty_sums import reads_nothing, spared
 from costmodel.questions.subject import system_of
@@ -26,7 +26,7 @@ from tests.small import forms, variants, without_inference
 @pytest.mark.parametrize(("name", "form"), forms(variants()))
 def test_built_in_mixers_define_what_is_read(name: str, form: str) -> None:
     for sizes in equation_sizes(builtin(name)):
-        assert not said(builtin(name).forms[form], sizes), sizes
+        assert not unread_words(builtin(name).forms[form], sizes), sizes
 
 
 @pytest.mark.grid(16)

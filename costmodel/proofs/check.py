@@ -25,7 +25,7 @@ from costmodel.program.wellformed import check_form, check_order
 from costmodel.proofs.against_oracle import TOLERANCE, OracleComparison, Sizes, causal, general
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.proofs.tried_sizes import equation_sizes, fits, module_sizes, words
-from costmodel.proofs.unread import said as unread_words
+from costmodel.proofs.unread import unread_words
 from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import with_once
 from costmodel.questions.evaluate import evaluate_all

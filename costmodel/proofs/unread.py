@@ -71,7 +71,7 @@ def _held(form: Form, sizes: Sizes) -> set[Entry]:
     }
 
 
-def said(form: Form, sizes: Sizes) -> str:
+def unread_words(form: Form, sizes: Sizes) -> str:
     """The entries of `unread` at some sizes in words, the first of each array with the number of
     its others: `A[1, 2] (3 more of A) and b[1]`; "" if there are none."""
     numbers: dict[Array, list[Entry]] = {}

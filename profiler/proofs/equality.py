@@ -24,7 +24,7 @@ from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
 from costmodel.proofs.check import Proof, prove
 from costmodel.proofs.tried_sizes import Sizes, module_sizes, words
-from costmodel.proofs.unread import said as unread_words
+from costmodel.proofs.unread import unread_words
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from costmodel.symbolic.at_sizes import Amount
