@@ -177,8 +177,9 @@ class Picked:
 
 
 def _every(ref: Ref, axis: int, around: Iterable[Index]) -> tuple[Node, tuple[Index, ...]]:
-    """(reference like `ref` with a new index at `axis`, (that index,)), so that it reads all
-    entries along the axis; the index has a name that `around` lacks."""
+    """(reference like `ref` with a new index at `axis`, from 0, (that index,)), so that it reads
+    all entries along the axis: (v[i, c], (c,)) for v[i, p[i]] and axis 1. The name of the new index
+    is c, or another one if `around` has an index c."""
     taken = {index.name for index in around}
     own = ("c", "e", "z", *(f"c{k}" for k in range(len(taken))))
     name = next(n for n in own if n not in taken)

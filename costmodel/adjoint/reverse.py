@@ -121,7 +121,8 @@ def adjoint(
 
 def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
     """The system in a copy of its mixer that has a further array of the role `context`, which is
-    given: the output's gradient, `y.grad`. `trained`: the roles of arrays that get a gradient."""
+    given: the output's gradient, `y.grad`. `trained`: the roles of arrays that get a gradient, such
+    as "parameter". The copy has this form alone; `system` and its mixer stay as they are."""
     mixer: Mixer = copy.copy(system.mixer)
     output = mixer.role("output")
     given = derived(output, GRADIENT, role="context", owner=mixer, cite="", latex=bar(output))

@@ -72,7 +72,8 @@ def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> An
 
 def check_table(name: str, table: Any, below: Any) -> None:
     """Raise EquationError unless an author's table of entries is rectangular and every entry a
-    finite number; if the array holds positions (`below`, their bound), a 64-bit whole number."""
+    finite number; with `below`, the bound of an array of positions, a 64-bit whole number. Extents
+    and the range 1..below are left to `buffer_values`, which knows the sizes."""
     import numpy as np
 
     try:
