@@ -334,8 +334,8 @@ def _made(c: Configuration, own: Heads) -> tuple[Use, ...]:
 
 
 def _given(c: Configuration, own: Heads, maker: int, layer: int) -> Use:
-    """Make the attention of layer number `layer`, with the heads `own`, to the keys and values of
-    layer number `maker`, which is an earlier layer or `layer` itself."""
+    """Make the attention of layer `layer`, from 0, with the heads `own`, to the keys and values of
+    layer `maker`: `layer` itself, or an earlier one, which then holds the rows of K and V."""
     near = own.kind == NEAR
     sizes = {"n": c.size("num_attention_heads"), "g": own.g, "K": own.h}
     sizes |= {"w": c.size("sliding_window")} if near else {}
