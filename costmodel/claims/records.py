@@ -58,8 +58,8 @@ def load(path: Path) -> list[Claim]:
     """The claims of one file: TOML if its name ends in .toml, else JSON.
 
     Raises:
-        PublishedError: a file that is neither, an unknown or missing key, a value of another type,
-            an unknown kind, a bad formula; of all claims at once, a line for each.
+        PublishedError: a file that is missing or neither, an unknown or missing key, a value of
+            another type, an unknown kind, a bad formula; of all claims at once, a line for each.
     """
     try:
         data = read_data(path)

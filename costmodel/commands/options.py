@@ -587,7 +587,8 @@ def with_bar(
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on a terminal, nothing in a pipe: yields a function of (done, total, what)."""
+    """A progress bar if standard error is a terminal, else nothing. Yields a function of (done,
+    total, what); the time left is estimated from all steps of the last `LONGEST_S`, a week."""
     if not sys.stderr.isatty():
         yield lambda done, of, what: None
         return
