@@ -160,7 +160,7 @@ class NvmlWatch:
         # a counter that was not readable before counts as unmoved
         moved = {SLOWDOWNS[n] for n in now if now[n] != self.counters.get(n, now[n])}
         slowed = [event for event in events if event in HELD_DOWN.values()]
-        slowed += ["a thermal counter moved"] if "throttled" in moved else []
+        slowed += ["a throttling counter moved"] if "throttled" in moved else []
         return BlockObservation(
             clock_MHz=clock,
             slowed=tuple(slowed),

@@ -502,7 +502,7 @@ def test_a_thermal_counter_that_moves_in_a_visit_drops_the_visit(costs: dict[str
     assert (told_of(once, "left_out_blocks"), told_of(once, "labels")) == ([1, 0], [[], []])
     twice = on_a_board(costs, {3: 75, 6: 270})
     assert told_of(twice, "left_out_blocks") == [2, 0]
-    assert told_of(twice, "disturbances") == [["a thermal counter moved"], []]  # explicit, sdpa
+    assert told_of(twice, "disturbances") == [["a throttling counter moved"], []]  # explicit, sdpa
     assert told_of(twice, "labels") == [[], []]
 
 

@@ -99,7 +99,7 @@ def test_a_quiet_board_disturbs_no_block() -> None:
 def test_a_thermal_counter_that_moved_is_throttling(number: int) -> None:
     board = Board()
     seen, _ = looked(board, meanwhile=lambda: board.counters.update({number: 101 + number}))
-    assert seen.slowed == ("a thermal counter moved",)
+    assert seen.slowed == ("a throttling counter moved",)
     assert not seen.power_capped
 
 

@@ -96,7 +96,7 @@ def test_thermal_slowdown_in_one_block_leaves_that_block_out(board: Simulated, n
 def test_thermal_slowdown_in_every_block_is_a_label(board: Simulated) -> None:
     found = watched(board, meanwhile=holding(board, 270, lambda call: True))
     assert found.details["labels"] == ["throttled"]
-    assert found.details["disturbances"] == ["a thermal counter moved"]
+    assert found.details["disturbances"] == ["a throttling counter moved"]
     assert found.value == pytest.approx(200e-6)
 
 
