@@ -679,6 +679,8 @@ def check(
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         mixer, own_form = mixer_to_check(target)
+        if own_form and form:
+            raise UsageError(f"{target} names the form {own_form}: leave out --form")
         if own_form:
             target, form = target.removesuffix(f":{own_form}"), one_form(mixer, own_form)
         names = trained(read_convention(convention), (name,), recompute, only, loss, None).names

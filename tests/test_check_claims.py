@@ -650,6 +650,7 @@ BAD = {
     "check she --form fftt --claim 'mul = 4'": "she has no form 'fftt': expected one of",
     "check she:fftt --claim 'mul = 4'": "she has no form 'fftt': expected all, ",
     "check she:all --claim 'mul = 4'": "she has no form 'all': expected one of",
+    "check she:fft --form direct --claim 'mul = 4'": "she:fft names the form fft: leave out --form",
     "check she:fft": "without --claim every form of she is checked: leave out ':fft'",
     "check she --phase later --claim 'mul = 4'": "--phase 'later': expected one of training",
     "check me --claim 'mul = 4' --only parameters": "options of a backward pass: ask for the "
