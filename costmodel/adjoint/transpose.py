@@ -158,9 +158,9 @@ def transposed(
 def _pinned(
     where: Iterable[Poly], solved: Mapping[str, Poly], indices: Sequence[Index], whole: Constraints
 ) -> frozenset[str]:
-    """The solved indices (`solved`: index -> its value in the entry's axes) that are kept as
-    summation indices with one value. `where`: the conditions on all indices; `whole`: those that
-    every entry of the array satisfies.
+    """The solved indices (`solved`: index -> its value in the entry's axes and in unsolved indices)
+    that are kept as summation indices with one value. `where`: the conditions on all `indices`,
+    outermost first; `whole`: those that every entry of the array satisfies.
 
     If x[e] is read by the instances (p, e), entry k has e = k, and the bound `e <= l - (p-1)*C`
     becomes `p*C <= l + C - k`, a bound on p with a stride, which a range cannot express. A range
@@ -169,8 +169,8 @@ def _pinned(
     order = [index.atom for index in indices]
     moved = {condition: condition.substitute(solved) for condition in where}
     known, found = whole.union(moved.values()), set()
-    # the innermost index left would get a bound with a stride that follows from no other bound, and
-    # the innermost solved index has the same bound without a stride
+    # the innermost unsolved index would get a bound with a stride (a factor other than 1 and -1)
+    # that no other bound implies, and the innermost solved index has this bound without a stride
     for condition, bound in moved.items():
         waiting = [v for v in order if v in bound.letters]
         held = [v for v in order if v in solved and v in condition.letters]

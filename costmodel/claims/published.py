@@ -341,8 +341,8 @@ def _built_in(words: str) -> str:
 def _verdict_conventions(
     claim: Claim, name: str, finding: Finding, interpretations: Sequence[tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """The names under which the verdict was found: those of the convention, and phrases for other
-    changes such as the phase or a rounding; () for a claim that is not checkable."""
+    """The names of the convention under which the verdict was found (the claim's own, or the first
+    of `interpretations`), and phrases for other changes: "rounded down"; () if not checkable."""
     if name == "not-checkable":
         return ()
     if name == "agrees-under" and interpretations:

@@ -493,9 +493,9 @@ def _followed(entry: Entering) -> Constraints:
 
 
 def _at_most(depth: Poly, around: Constraints) -> Poly:
-    """An upper bound on a depth at row `#row` + 1, in `#row`. A ceil_log2 grows by at most 1 if its
-    argument at most doubles, and by 0 if its argument does not grow: ceil_log2(#row) + 1 for
-    ceil_log2(#row). All else is taken at the next row. `around`: the constraints on `#row`."""
+    """An upper bound, in `#row`, on a depth at row `#row` + 1; factors of ceil_log2 are >= 0. A log
+    grows by at most 1 if its argument at most doubles, by 0 if the argument does not grow under the
+    constraints `around`: ceil_log2(#row) gives ceil_log2(#row) + 1. All else is of the next row."""
     logs = {
         atom: next((n for n in (0, 1) if _at_most_times(2**n, atom.args[0], around)), None)
         for atom in sorted(depth.atoms)

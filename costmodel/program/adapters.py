@@ -115,9 +115,9 @@ class _Adapting:
 
 
 def _linear_map(node: Node, equation: Equation) -> tuple[Ref, Ref] | None:
-    """(rows, weights) of a node that sums rows times weights over all positions that both share, so
-    that each output reads each input: (x[i, k], W[k, j]) of the sum over k of x[i, k]*W[k, j]; None
-    for any other node, such as a convolution of each channel by itself."""
+    """(rows, weights) of a node that sums rows times weights over exactly the indices that both
+    have, so that each output reads each input: (x[i, k], W[k, j]) of the sum over k of x[i, k]*W[k,
+    j]. None for any other node: a convolution per channel, a sum of x[i, k]*v[k] over k."""
     if not (isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.body, Mul)):
         return None
     pair = (node.body.left, node.body.right)

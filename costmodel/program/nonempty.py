@@ -95,7 +95,7 @@ def present(node: Node, around: Constraints) -> Places:
     expression is not an empty sum.
 
     Raises:
-        Unsupported: a maximum that may have no term.
+        Unsupported: a maximum that is not proven to have a term.
     """
     return RULES[type(node)](node, around)
 

@@ -190,7 +190,7 @@ class Tokens:
         input or a context).
 
         Raises:
-            Unsupported: tokens are not derived, and some points may depend on no input.
+            Unsupported: tokens are not derived, nor are all points proven to depend on an input.
         """
         if equation.array not in self.from_inputs_or_contexts:
             return [(equation.domain, False)]

@@ -116,7 +116,7 @@ def _all_have_values(over: tuple[Index, ...], around: Constraints) -> bool:
 
 
 def _in_cases(number: Exact, around: Constraints) -> Exact:
-    """The number with rounded quotients of indices replaced, case by case. For k in 1..C, floor((l
+    """The number with floors of indices' quotients replaced, case by case. For k in 1..C, floor((l
     - k)/C) is floor(l/C) where k is at most the remainder of l/C, and 1 less for larger k. A piece
     stays from its first quotient without two such values on. `around`: the constraints on the
     indices."""

@@ -248,8 +248,8 @@ def _over_a_period(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]
 
 
 def _period(number: Exact, sizes: Mapping[str, int]) -> int:
-    """The period in t of a number's rounded quotients, the least common multiple of their divisors:
-    C of floor((t - 1)/C); 0 without such quotients."""
+    """The period in t of floors in a number, the least common multiple of the floors' divisors: C
+    for floor((t - 1)/C); 0 without a floor of t."""
     atoms = {atom for _, poly in number.pieces for term in poly.terms for atom, _ in term}
     floors = [a for a in atoms if isinstance(a, Fn) and a.function == "floor_div"]
     periods = [a.args[1].at(sizes) for a in floors if "t" in a.args[0].letters]

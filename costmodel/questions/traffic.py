@@ -543,8 +543,8 @@ def _weights(system: System, phase: str) -> Exact:
 
 
 def _new_state(system: System, arrays: set[Array]) -> Elements:
-    """Kind -> the number of entries of `arrays` that token t computes and later tokens read, which
-    are written once: "cache" for rows of tokens, "state" for a recurrence."""
+    """Kind -> the number of entries of all `arrays` that token t of one sequence computes and later
+    tokens read, each written once: "cache" for rows of tokens, "state" for a recurrence."""
     result = Elements()
     for array, found in held(system).items() if arrays else ():
         if array not in arrays:

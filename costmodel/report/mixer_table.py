@@ -387,12 +387,12 @@ def _executed(mixer: Mixer, form: str, phase: str, request: Request) -> str:
 
 
 MANY = 16
-"""The number of forms without an answer on disk from which on several processes derive them."""
+"""The least number of rows without an answer in the cache that several processes derive."""
 
 
 def _derive_ahead(rows: Sequence[Row], request: Request) -> None:
-    """Derive the values of rows in several processes, if the cache on disk has no answer about
-    `MANY` of them or more. The rows of one mixer, which share derivations, share a process."""
+    """If `MANY` rows or more have no answer in the cache, derive the values of these rows into the
+    cache, in several processes. The rows of one mixer, which share derivations, share a process."""
     new: dict[Mixer, list[Row]] = {}
     for row in rows:
         if row.about.new:

@@ -574,8 +574,8 @@ def require_plain(variable: str, ends: Iterable[Bound]) -> None:
 
 def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
     """The constraints with the variables `hidden` eliminated (i <= j <= l without j: i <= l), by
-    equations where possible, else by Fourier-Motzkin. Unsupported where a lower and an upper bound
-    have strides (i <= 2*j and 3*j <= k), so that no integer may lie between them."""
+    equations where possible, else by Fourier-Motzkin. Unsupported where both bounds have strides
+    and possibly no integer between them: i <= 2*j and 3*j <= k, unlike i <= 2*j <= i + 1."""
     remaining = set(constraints)
     waiting = list(hidden)
     while waiting:

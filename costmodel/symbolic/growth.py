@@ -330,11 +330,11 @@ def limit(
 
 def monomials(poly: Poly) -> list[Poly]:
     """The monomials of a polynomial without coefficients, in printing order, after cancellation
-    between rounded quotients.
+    of a size l with B*floor(l/B), where all floors have one divisor B.
 
     With q = floor(l/B), the remainder l - B*q is less than B, so l**2 - 2*B*l*q + B**2*q**2 grows
-    like B**2, not like l**2. Hence l is replaced by B*q + r with a remainder r that grows like B.
-    Another quotient of l by B, such as floor((l - 1)/B), is replaced by q plus a bounded number.
+    like B**2, not like l**2. Hence l is replaced by B*q + r, and a remaining r by B. Another
+    quotient of l by B, such as floor((l - 1)/B), is replaced by q plus a number, in the end 1.
     """
     rounded = [atom for atom in poly.atoms if isinstance(atom, Fn) and atom.function == "floor_div"]
     by_divisor = {atom.args[1] for atom in rounded}

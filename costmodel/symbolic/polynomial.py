@@ -369,8 +369,8 @@ class Poly(Written):
 
     def coefficient(self, atom: str) -> Poly:
         """The coefficient of the first power of `atom` (a size or an index), a polynomial: l for d
-        in d*l + 2, and 0 if the atom does not occur. Raises ValueError when the polynomial is not
-        affine in `atom`."""
+        in d*l + 2, and 0 if the atom does not occur, or only in the argument of a function, as in
+        floor_div(d, 2). Raises ValueError for any other power, as d**2."""
         terms: dict[Monomial, Number] = {}
         for monomial, number in self.terms.items():
             for name, power in monomial:

@@ -115,10 +115,10 @@ def alignment_states(call: Call) -> Sequence[tuple[int, int]]:
 
 
 def ctc_loss(call: Call) -> Operations:
-    """The operations of a CTC loss: log(exp(a) + exp(b) + exp(c)) of three predecessors at each
-    state of each step after the first (a predecessor that labels exclude is computed as -inf), and
-    of both final states once per sequence; a sequence without labels has a single state and no such
-    sum (torch's ctc_loss)."""
+    """The operations of a CTC loss, as torch's ctc_loss has them: log(exp(a) + exp(b) + exp(c)) + p
+    of three predecessors and the label's log-probability p, at each state of each step after the
+    first (a predecessor that labels exclude counts as -inf); log(exp(a) + exp(b)) of both final
+    states, once for each sequence with labels (one without labels has a single state)."""
     sequences = alignment_states(call)
     cells = sum(steps * states for steps, states in sequences)
     ends = sum(states > 1 for _, states in sequences)

@@ -2,9 +2,9 @@
 
 A visit to a candidate is one short block of samples (`sampler.py`), so that the visits of a round
 are close in time, and returns the value of a busy time (`busy_estimate`): preemption only lengthens
-regions, so the fastest regions of all candidates are equally undisturbed, and no visit is dropped
-for preemption. Heat is judged among a candidate's own visits, as candidates may run at different
-clocks. A visit under heat is repeated at once; if the heat stays, the whole round is repeated.
+regions (timed intervals), so the fastest regions of all candidates are equally undisturbed, and no
+visit is dropped for preemption. Heat, by which a clock is held down, is judged among a candidate's
+own visits, as clocks may differ. A visit under heat is repeated at once, then the whole round.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class Visitor:
 
 
 def visitor(work: Timeable, setting: Instruments) -> Visitor:
-    """Make the visitor (which times a candidate, visit by visit) of a prepared call. A trivial
-    reset is timed with each call; for another reset, a region is one call, and the reset runs
-    before it, untimed."""
+    """Make the visitor (which times a candidate, visit by visit) of a prepared call. A timed region
+    holds several calls, each behind a reset if the call has a `trivial` one (too short to matter);
+    with any other reset, a region is one call, and the reset runs before it, untimed."""
     alone = work.reset is not None and not work.trivial
     timed, reset = work.timed()
     if alone:

@@ -4,7 +4,7 @@ Choromanski et al. 2020, Peng et al. 2021 and Chowdhury et al. 2021, with the ch
 costmodel.mixers.random_features. The features of a row u (h,) are functions of its products with
 *frequencies* w (h,): exponentials (Performer, PRF), or sines and cosines (RFA, RKS). A class
 combines features with an algorithm of `running_sums`; RKS and PRF combine a source of frequencies
-with one of the two kinds of features. Shapes: n heads of width h, M frequencies per head.
+with one of the two kinds of features. Shapes: n heads of width h; M = m, 2m or h frequencies each.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ POSITIVE = PROJECTIONS | {
 
 
 class RandomFeatures(ByFeatures):
-    """Features from m frequencies, made from random numbers w, a buffer that is not trained. W_Q,
-    W_K, W_V and W_out are (d, d)."""
+    """Features from m frequencies, made from random numbers w: a buffer that is not trained, drawn
+    before all weights to be equal on every device. W_Q, W_K, W_V and W_out are (d, d)."""
 
     w: Tensor
 
@@ -58,7 +58,7 @@ class Positive(RandomFeatures):
     frequencies w (m, h) of all heads."""
 
     def declare(self) -> None:
-        """The frequencies, drawn before all weights, then the four linear maps."""
+        """The frequencies w (m, h), drawn before all weights, then the four linear maps."""
         self.untrained("w", self.m, self.h)
         super().declare()
 
@@ -185,7 +185,7 @@ class RFA(RandomFeatures, Fourier):
     """Random feature attention; the frequencies are w (n, m, h) times sigma (d,)."""
 
     def declare(self) -> None:
-        """The random numbers w, drawn before all weights, the four linear maps, and sigma."""
+        """The random numbers w, drawn before all weights, the four linear maps, and sigma (d,)."""
         self.untrained("w", self.n, self.m, self.h)
         super().declare()
         self.sigma: nn.Parameter = self.weight(self.d)
@@ -318,7 +318,7 @@ class Gaussians(RandomFeatures, Trained):
     random numbers w (m, h)."""
 
     def declare(self) -> None:
-        """w, drawn before all weights, then the four linear maps and mu."""
+        """w (m, h), drawn before all weights, then the four linear maps and mu (n, h)."""
         self.untrained("w", self.m, self.h)
         super().declare()
         self.mu: nn.Parameter = self.weight(self.n, self.h)
@@ -395,12 +395,12 @@ class FastFoodPRF(FastFood, Exponential):
 
 
 class Generated(RandomFeatures, Trained):
-    """Frequencies of all heads made by a network of three layers, of widths 2h, 4h and h, from the
-    random numbers w (m, h)."""
+    """The m frequencies that all heads share, made from the random numbers w (m, h) by a network of
+    three layers, of widths 2h, 4h and h."""
 
     def declare(self) -> None:
-        """Declare the random numbers w (m, h), drawn before all weights, then the four linear maps
-        and the layers of the network that makes frequencies of w."""
+        """Declare the random numbers w (m, h), first to be equal on every device, the linear maps,
+        and W and b of the network's layers, two with gain and bias of a batch normalisation."""
         h = self.h
         self.untrained("w", self.m, h)
         super().declare()

@@ -78,12 +78,12 @@ class Selective(Mixer):
         return found if bias is None else found + bias
 
     def rows(self, x: Tensor, name: str, state: State | None, new: dict[str, Tensor]) -> Tensor:
-        """Map rows x by W_name, then convolve them over tokens and apply silu (neither if `core`).
+        """Map rows x (`mapped`), then convolve them over tokens and apply silu (neither if `core`).
 
         Args:
             x: sequences (b, s, d), or one token (b, d).
-            state: None for sequences; for a token, holds the rows before it.
-            new: receives the token's row before the convolution, for the state.
+            state: None for sequences; for a token, holds the last k-1 mapped rows before it.
+            new: receives a token's mapped row, for the state; nothing of sequences or if `core`.
 
         Returns:
             Rows (..., width).

@@ -87,7 +87,7 @@ class Reformer(Headed):
         super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
-        """The random directions, drawn before all weights, and three linear maps."""
+        """The random directions (drawn first, to be equal on every device), three linear maps."""
         self.untrained("H", self.h, self.m)
         self.W_Q: nn.Parameter = self.weight(self.d, self.d)
         self.W_V: nn.Parameter = self.weight(self.d, self.d)

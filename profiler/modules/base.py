@@ -291,7 +291,7 @@ class SequenceMixer(nn.Module, ABC):
         self.register_buffer(name, made.copy_(torch.randn(shape, dtype=torch.float64)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix whole sequences: x (b, s, d) to y (b, s, d), with s at most l if `bounded`.
+        """Mix whole sequences: x (b, s, d) to y (b, s, d); s at most l if weights have extent l.
 
         Raises:
             ValueError: a wrong shape or dtype.
@@ -370,7 +370,7 @@ class Mixer(SequenceMixer):
         or room leaves the state unchanged.
 
         Raises:
-            ValueError: a wrong shape or dtype, a full state, or l tokens before if `bounded`.
+            ValueError: a wrong shape or dtype, a full state, or weights that end at token l.
             Unsupported: the device has no kernel for an operation in this dtype.
         """
         self._require_token(x_t, state)
@@ -407,7 +407,7 @@ class Mixer(SequenceMixer):
 
     def _require_token(self, x_t: Tensor, state: State) -> None:
         """Raise a ValueError unless x_t is (b, d) with the state's batch and the module's dtype,
-        the state has room and, if `bounded`, fewer than l tokens came before."""
+        the state has room and, if a weight has extent l (`bounded`), fewer than l tokens before."""
         if x_t.shape != (state.batch, self.d):
             raise ValueError(
                 f"x_t must be ({state.batch}, {self.d}), one token for each sample of the state, "

@@ -346,8 +346,8 @@ def _bar_look(bar: Bar) -> dict[str, Any]:
 
 
 def _scale(axes: Axes, of: str, axis: Axis) -> None:
-    """Make the axis `of` ("x" or "y") logarithmic, with the ticks of `axis`: sizes at the ticks
-    that have room, other values at powers of ten (in a narrow range also at 2 and 5) with units."""
+    """Make axis `of` ("x" or "y") logarithmic. Ticks: of sizes such as l, those of `axis` that have
+    room for labels; else powers of ten with units (in a narrow range also 2 and 5 times these)."""
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     scale = axes.set_xscale if of == "x" else axes.set_yscale

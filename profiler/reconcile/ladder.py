@@ -180,12 +180,11 @@ def unread_classes(measurement: Measurement) -> dict[str, str]:
 
 def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> PeerFigure:
     """What another project's operation counter (a peer: torch's FlopCounterMode, or fvcore) printed
-    for the call beside what was predicted, with the causes of the prediction, and a reason for each
-    figure that is None. Unit: `flop` if the peer counts additions, else `mac`.
-
-    The share of the time in operations that the peer does not count is None if the peer printed
-    nothing, if single operations were not timed, or if the device was not quiet.
-    """
+    for the call, beside the equations' prediction of this figure with the causes that lead to the
+    prediction from rung 2. `reasons` say why a figure is None, also `unexplained`, printed less
+    predicted. Unit: `flop` if the peer counts additions, else `mac`. The share of the time in
+    operations that the peer does not count is None if the peer printed nothing, if single
+    operations were not timed, or if the call's latency is missing or was disturbed."""
     printed = measurement.counts.get("peers", {}).get(peer.name)
     reasons = dict.fromkeys(("predicted", "unexplained"), predicted.reason)
     reasons = {name: why for name, why in reasons.items() if why}

@@ -207,10 +207,10 @@ def chosen_implementations(
     mixers: Sequence[Measurable],
     class_of: Callable[[Measurable, str], Implementation] = users_class,
 ) -> list[Implementation]:
-    """The implementations of a mixer that `wanted` names: names separated by commas, FILE.py:Class,
-    which `class_of` looks up, or `all`. A name that another one of `mixers` has, but not this
-    mixer, is skipped; [] if all are. Raises MeasureError: neither the mixer nor any of `mixers` has
-    the name."""
+    """The implementations of a mixer or module that `wanted` lists, separated by commas: a name,
+    `all`, or FILE.py:Class, which `class_of` looks up. A name that another one of `mixers`, for
+    which the list is meant too, has, but not this mixer, is skipped; [] if all are. Raises
+    MeasureError: neither the mixer nor any of `mixers` has the name."""
     found: dict[str, Implementation] = {}
     for name in (part.strip() for part in wanted.split(",")):
         if is_class(name):

@@ -107,17 +107,18 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
 
 def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints]]:
     """Yield the summands whose sum over their indices is the number of the operations in `one`, as
-    (indices of the enclosing reductions, operations per point, conditions): for the sum of x[j]
-    z[i] over j in 1..i, products are 1 at each point (i, j). Operations that belong to a reduction
-    itself, one for each of its terms, are summed without its index if the number of terms is one
-    formula: additions are i at each point i."""
+    (indices of the enclosing reductions, or () for a scan, transform or sort; operations per point;
+    conditions): for the sum of x[j] z[i] over j in 1..i, 1 product at each point (i, j). Operations
+    of a reduction itself, one for each of its terms (`times` is 1), are summed without its index if
+    the number of terms is one formula: i additions at each i, less 1 by another `Executed`."""
     over = () if one.along is not None else one.points.over
     if one.terms is None:
         yield over, one.times, one.place
     elif (number := _number(one)) is None:
         yield over + one.terms.over, one.times, one.place
     else:
-        one_range = replace(one.terms, kind="sum")  # a single range of a maximum may be empty
+        # `present` refuses a maximum without terms, but one range of a maximum may be empty
+        one_range = replace(one.terms, kind="sum")
         for place in one.points.present(one_range):
             yield over, number, place
 

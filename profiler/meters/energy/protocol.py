@@ -189,8 +189,8 @@ class EnergyLimits:
         """The limits for a user's window (seconds) and number of trials.
 
         Raises:
-            ValueError: the window is too short for any sensor, a spread needs more trials, or the
-                load takes more than `MOST_S`; the message names the command line's options.
+            ValueError: a window below `min_window_s` or infinite, fewer than 2 trials, or more than
+                `MOST_S` seconds of load; the message names the command line's options.
         """
         if not (math.isfinite(window_s) and window_s >= cls.min_window_s):
             raise ValueError(
