@@ -81,20 +81,35 @@ class _Adapting:
         outer = [k for k in range(len(W.positions)) if k not in inner]
         r, p = self.p.upper[0], self.p.as_poly()
         B = self._parameter(f"B_{W.array.name}", inner, (r, *(W.array.shape[k] for k in outer)))
-        rows = tuple(at for at in x.positions if not {*names_in((at,))} & summed)
+        rows, extents = self._rows(equation, x, summed)
         named = names_in(rows)
         over = tuple(index for index in equation.indices if index.atom in named)
         U = self.narrow.get((W.array, x, over))
         if U is None:
             A = self._parameter(f"A_{W.array.name}", inner, (*(W.array.shape[k] for k in inner), r))
-            kept = [k for k, at in enumerate(x.positions) if at in rows]
-            U = self._array(f"x_{A.name}", (*(x.array.shape[k] for k in kept), r))
+            U = self._array(f"x_{A.name}", (*extents, r))
             body = Mul(x, Ref(A, (*(W.positions[k] for k in inner), p)))
             value = Reduce("sum", body, node.over)
             self.equations.append(Equation(U, (*rows, p), value, (*over, self.p), U))
             self.narrow[W.array, x, over] = U
         added = Mul(Ref(U, (*rows, p)), Ref(B, (p, *(W.positions[k] for k in outer))))
         return Add(node, Reduce("sum", added, (self.p,)))
+
+    def _rows(
+        self, equation: Equation, x: Ref, summed: Set[str]
+    ) -> tuple[tuple[Position, ...], tuple[Poly, ...]]:
+        """The positions and extents of U for rows x: positions of x without an index that is
+        summed, and in place of a position with both, the free indices in it: (i,) and (l,) for
+        x[i - s + 1, a] with a sum over s and a."""
+        found: dict[Position, Poly] = {}
+        for at, extent in zip(x.positions, x.array.shape, strict=True):
+            if not (named := {*names_in((at,))}) & summed:
+                found.setdefault(at, extent)
+                continue
+            for index in equation.indices:
+                if index.atom in named - summed:
+                    found.setdefault(index.as_poly(), index.upper[0])
+        return (*found,), (*found.values(),)
 
     def _parameter(self, name: str, inner: Sequence[int], shape: tuple[Poly, ...]) -> Array:
         """The parameter `name` of an adapter, declared at the first call, with primes behind a name

@@ -30,6 +30,7 @@ MIXERS = {
     "mla": cm.mixer("mla+query-compression{n=2,K=3,V=2,c=4,R=2,r=3}"),
     "mamba-2": cm.mixer("mamba-2{n=2,P=3,N=2,G=1,k=2}"),
     "gated-deltanet": cm.mixer("gated-deltanet{n=4,K=3,V=2,g=2,k=2}"),
+    "convolution": cm.mixer("convolution{k=2}"),
     "FFN": parts.gated_ffn(),
     "head": parts.head(tied=True),
 }
@@ -89,7 +90,7 @@ def test_names_of_adapters_are_those_of_no_array_of_a_form() -> None:
     assert OracleComparison(made).at({"l": 3, "d": 4}).apart == []
 
 
-@pytest.mark.parametrize("name", ["grouped", "mla", "FFN"])
+@pytest.mark.parametrize("name", ["grouped", "mla", "convolution", "FFN"])
 def test_adapters_are_counted_as_their_execution_counts_them(name: str) -> None:
     made, _ = adapted(MIXERS[name], RANK)
     sizes = {"l": 3, "d": 6, "f": 5}
