@@ -365,8 +365,8 @@ class Crossover:
             raise SizeError(self._asking(str(reason))) from None
 
     def _asking(self, reason: str) -> str:
-        """The message that no condition on the solved size is derived, with `reason`, and that asks
-        for numbers for the sizes that are left open."""
+        """A message which says that no condition on the solved size is derived, with `reason`, and
+        asks for numbers for the sizes that are left open."""
         known = {self.over, *self.given}
         letters = {x for form in self.forms for x in self._letters(form)} - known
         return (

@@ -588,13 +588,12 @@ class NetworkAnswers(Answers):
     ) -> list[Share[Any]]:
         """The terms (`Share`) whose sum is the length of a path, in dependent operations: one for
         each part and phase that the path passes, 1 for each sum of gradients, and the maximum of
-        paths through parts that run in parallel. `known`: those maxima that other paths needed; new
-        ones are added."""
+        paths through parts that run in parallel. `known`: these maxima so far; new ones join."""
         alone, beside, sums = _alone_beside_and_sums(path)
-        # part (None: the sums of gradients) -> {(part, phase): how often the path passes it}
+        # part -> {(part, phase): how often the path passes it}; None -> the sums, as in `sums`
         passed: dict[Use | None, dict[Passing, Poly]] = {}
         for step, times in alone.items():
-            if not isinstance(step, Beside):
+            if not isinstance(step, Beside):  # none is: for mypy
                 passed.setdefault(step[0], {})[step] = times
         found: list[Share[Any]] = []
         for part in self.parts:
@@ -723,8 +722,8 @@ def _steps_of(pieces: Iterable[Piece]) -> Iterator[Step | Repeat]:
 
 
 def _alone_beside_and_sums(path: Path) -> tuple[Path, list[tuple[Beside, Poly]], Poly]:
-    """A path in three parts: the steps through single parts, with how often each is passed; the
-    steps through parallel branches, each with how often; and the number of sums of gradients."""
+    """A path in three parts: the steps through single parts, and sums of gradients, with how often
+    each is passed; the steps through parallel branches, likewise; and the number of the sums."""
     beside = [(step, n) for step, n in path.items() if isinstance(step, Beside)]
     alone: Path = {step: n for step, n in path.items() if not isinstance(step, Beside)}
     sums = [n for step, n in path.items() if not isinstance(step, Beside) and step[0] is None]

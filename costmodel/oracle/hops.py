@@ -198,7 +198,7 @@ class Rows:
                 return
 
     def _reader_rows(self, entry: Entry) -> set[int]:
-        """The rows of the readers of an entry; for a reader without a row, of its own readers."""
+        """The rows of the readers of an entry; for a reader without a row, those of its readers."""
         found, seen, through = set[int](), set[Entry](), [entry]
         while through:
             here = through.pop()

@@ -84,12 +84,12 @@ def _of_a_row(
 def _axes(
     system: System, letters: tuple[str, ...], dense: bool, loop: tuple[Array, ...]
 ) -> Mapping[Array, int]:
-    """Array -> its axis of rows, for the arrays of a loop that are read at most one row back, by
-    executions at sizes of these letters: 0 for s[i, c], whose equation reads s[i - 1, c]. The axes
-    are the first choice, if possible one by which no array is read further back, that fits an
-    execution at sizes enlarged from 1, or, where several fit there, from 4: of p[1, c] = s[1, c -
-    1], s[1, c] = p[1, c] with two channels c, axis 0 of p fits too, as s reads one entry. Empty if
-    none fits, as where r[i] reads s[i], and s[i + 1] reads r[i]."""
+    """Array -> its axis of rows, for the arrays of a loop that are read at most one row back: 0 for
+    s[i, c], whose equation reads s[i - 1, c]. Of the choices of axes that fit an execution
+    (`_choices`), the first by which no array is read further back, else the first. Empty if none
+    fits, as where r[i] reads s[i], which a later equation writes, and s[i + 1] reads r[i]. Sizes of
+    1 are enlarged, or of 4 unless one choice fits: in p[1, c] = s[1, c - 1], s[1, c] = p[1, c], two
+    channels c, axis 0 of p fits too, as s reads one entry. `dense`: entries outside are zeros."""
     for size in (1, 4):
         # the same sizes for every run, so that one execution tells the axes of all
         sizes = raised(system.mixer, dict.fromkeys(letters, size), system.form)

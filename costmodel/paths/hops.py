@@ -378,18 +378,17 @@ def chunks_of(rows: Rows) -> Chunks | None:
 
 
 def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constraints) -> Poly:
-    """The furthest row, a polynomial, that a lower row is joined with by references, for the lower
-    rows of one class (at the end of their chunk, or all others); all rows between are joined with
-    it too. Where rows read their chunk and the sums up to the end of the chunk before, the furthest
-    row is the end of the chunk, and for that end the end of the next chunk. The lower row itself if
-    no row is joined.
+    """The furthest row, a polynomial, that references join with a lower row, for the lower rows of
+    one class (at the end of their chunk, or all others): they join all rows between too. The lower
+    row itself if `held` is empty. Where rows read their chunk and the sums up to the end of the
+    chunk before, the end of the chunk; of a row at the end of a chunk, the end of the next chunk.
 
     Args:
         held: the pairs of rows that references join, for this class.
         where: the class, one of `Chunks.classes`.
 
     Raises:
-        Unsupported: no bound of the upper row is proven to be such a row.
+        Unsupported: no row is proven to be joined with all rows between, and none beyond.
     """
     upper, inside = Poly.atom(UPPER), chunks.inside | where
     if not held:

@@ -401,8 +401,8 @@ def _sharing_an_axis(equation: Equation, used: set[str]) -> set[str]:
 
 
 def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
-    """The equations axis = position that tie an entry's axes to the instance that computes it, as
-    constraints; only of positions on the left side that name an index of `placed`."""
+    """For each position on the left side that names an index of `placed`, the equality axis =
+    position, as two constraints: #0 = (q - 1)*C + e for y[(q - 1)*C + e] with q and e placed."""
     found: set[Poly] = set()
     for axis, position in enumerate(equation.positions):
         if placed & position_value(position).letters:

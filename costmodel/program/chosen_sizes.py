@@ -261,8 +261,8 @@ def refuse_unknown(given: Collection[str], mixers: Sequence[Mixer]) -> None:
 
 
 def no_size(letter: str, sizes: Iterable[str]) -> str:
-    """The sentence that no mixer of a command has the size `letter`; it lists the `sizes` that the
-    mixers have."""
+    """A sentence which says that no mixer of a command has the size `letter`, and lists the `sizes`
+    that the mixers have."""
     return (
         f"size {letter} is a size of none of these mixers: expected one of "
         f"{', '.join(sorted(sizes))}"

@@ -90,7 +90,7 @@ class _From:
         )  # fmt: skip
 
     def same(self, part: object) -> bool:
-        """Whether a node or a position is proven the same for all sizes from `least` on."""
+        """Whether a node (`PLAIN`) or position is proven the same at all sizes from `least` on."""
         match part:
             case Reduce():
                 return all(self.in_range(one.over, (one.body,)) for one in part.parts)

@@ -40,7 +40,7 @@ PHASES: Mapping[str, str] = {
 
 
 TRAINING_STEP = ("backward", "training-step")
-"""The phases that need the equations of gradients."""
+"""The phases that need the equations of gradients; "training" is the forward pass alone."""
 
 
 def phase_name(phase: str) -> str:

@@ -113,7 +113,7 @@ def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> boo
 @cache
 def defined(equation: Equation) -> Constraints | None:
     """The entries that an equation defines, in the axes of its array: 2 <= #0 <= l of S[i + 1] for
-    i in 1..l - 1; None if there are none."""
+    i in 1..l - 1; None if there are none. Raises Unsupported for entries at a stride."""
     hidden = [index.atom for index in equation.indices]
     return region(equation.array, equation.positions, equation.domain, hidden)
 
@@ -432,10 +432,10 @@ def _regions(equations: Sequence[Equation]) -> list[Constraints]:
 
 
 def _check_written_inside(system: System, equation: Equation) -> Iterator[Suspect]:
-    """Raise EquationError if an equation defines an entry outside its array, at one of the small
-    sizes; yield the entries that it may define outside at larger sizes (`_refuse`)."""
+    """Raise EquationError if an equation defines an entry outside its array at a small size, and
+    Unsupported for entries at a stride; yield regions that larger sizes may fill (`_refuse`)."""
     found = defined(equation)
-    if found is not None:
+    if found is not None:  # it defines an entry
         beyond = outside(found, [whole(equation.array)])
         words = f"{equation.name} is defined outside its extents {_shape(equation.array)}"
         place = partial(_beyond, Ref(equation.array, equation.positions), equation.indices)
@@ -447,8 +447,7 @@ def _check_read(
 ) -> Iterator[Suspect]:
     """Raise EquationError unless every entry that a reference, in sums over the indices `over`,
     reads lies in its array and is defined, and every index array that it gathers by, p in x[p[i]],
-    holds a position there; yield the entries that may break this at larger sizes than the small
-    ones (`_refuse`)."""
+    holds a position there; yield the regions that may break this at larger sizes (`_refuse`)."""
     around = equation.domain.union(*(index.constraints for index in over))
     hidden = [index.atom for index in (*equation.indices, *over)]
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
@@ -503,7 +502,7 @@ def _check_written_once(system: System, equation: Equation) -> None:
 
 def _check_defined_once(system: System, equations: Sequence[Equation]) -> Iterator[Suspect]:
     """Raise EquationError if two of the equations of one array define the same entry; yield the
-    entries that two may define at larger sizes (`_refuse`). An equation that defines no entry at
+    regions that two may define at larger sizes (`_refuse`). An equation that defines no entry at
     any size (`defined` is None) overlaps with none."""
     for one, two in combinations(equations, 2):
         regions = defined(one), defined(two)
@@ -515,7 +514,7 @@ def _check_defined_once(system: System, equations: Sequence[Equation]) -> Iterat
 
 
 def _check_defined_everywhere(system: System, array: Array) -> Iterator[Suspect]:
-    """Raise EquationError unless equations define every entry of an array; yield the entries that
+    """Raise EquationError unless equations define every entry of an array; yield the regions that
     may lack an equation at larger sizes (`_refuse`)."""
     missing = outside(whole(array), _regions(system.defining[array]))
     yield from _refuse(system, array, missing, f"{array.name} is not defined everywhere")

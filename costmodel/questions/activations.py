@@ -99,7 +99,7 @@ def activations(
     Args:
         form: the form's name; the default form if None.
         convention: `strict` or `mac` (no effect here) and rewrites of the equations.
-        training: options of the backward pass: `recompute`, `only`, `loss`.
+        training: options of the backward pass, as in `count`: `recompute`, `only`, `loss`.
 
     Raises:
         Unanswered: the output depends on none of the arrays whose gradients are asked for.

@@ -235,11 +235,11 @@ def critical_path(
     Args:
         sizes: the sizes at which, of several longest chains, the chain with the larger span is
             chosen; if None, a chain whose span is proven larger for all sizes.
-        training: options of a backward pass: `recompute`, `only`, `loss`.
+        phase, form, convention, training: as in `count`; "training" is the forward pass.
 
     Raises:
         Unanswered: inference of a form that has none.
-        Unsupported: the depth of an entry, or a chain of that length, is not derived.
+        Unsupported: the length of the longest chain to an entry, or such a chain, is not derived.
 
     Source of the wording: Chen 2023, arXiv 2308.07661v1, section 7.
 

@@ -151,7 +151,7 @@ def gradients(
             `y.target` for an output y.
         gradient: the gradient of the loss with respect to the output, shaped like the output; with
             the option `loss` the gradient with respect to the loss itself, shaped (1,).
-        training: options of the backward pass: `recompute`, `only`, `loss`.
+        training: options of the backward pass, as in `count`: `recompute`, `only`, `loss`.
 
     Raises:
         EquationError: an unknown form, or an array that is missing or misshapen.

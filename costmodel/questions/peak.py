@@ -286,7 +286,7 @@ def peak(
     step, with the numbers of parameters and of their gradients beside it; exact in the sizes.
 
     Args:
-        training: options of a backward pass: `recompute`, `only`, `loss`.
+        phase, form, convention, training: as in `count`; "training" is the forward pass.
 
     Raises:
         Unanswered: the phase `inference`; the memory of one new token is its state.

@@ -1,7 +1,7 @@
 """How many sequential operations are there, as in Table 1 of Vaswani et al. 2017, but exact?
 
 The number of steps of the critical path. A product, a sum over any number of terms, a transform and
-a selection are one step each; a function has its own steps. The number is constant if all tokens
+a selection are one step each, a sigmoid three (exp, add, div). The number is constant if all tokens
 are computed in parallel, and grows with l if each row needs the previous row.
 """
 
@@ -57,11 +57,11 @@ def sequential(
     of terms is one step; an exact expression in the sizes.
 
     Args:
-        training: options of a backward pass: `recompute`, `only`, `loss`.
+        phase, form, convention, training: as in `count`; "training" is the forward pass.
 
     Raises:
         Unanswered: inference of a form that has none.
-        Unsupported: the depth of an entry is not derived.
+        Unsupported: the length of the longest chain to an entry is not derived.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
 

@@ -325,11 +325,11 @@ def span(
     sum of R terms has ceil(log2 R) levels); an exact expression in the sizes.
 
     Args:
-        training: options of a backward pass: `recompute`, `only`, `loss`.
+        phase, form, convention, training: as in `count`; "training" is the forward pass.
 
     Raises:
         Unanswered: inference of a form that has none.
-        Unsupported: the depth of an entry is not derived.
+        Unsupported: the length of the longest chain to an entry is not derived.
 
     >>> import costmodel as cm
     >>> cm.span(cm.mixer("she")).at(d=128, l=128)

@@ -570,7 +570,7 @@ def weights_read(
         phase: `training` (the forward pass), `inference`, `backward` or `training-step`.
         form: the form's name; the default form if None.
         convention: `strict` or `mac` (how sums are counted, no effect here) and rewrites.
-        training: options of a backward pass: `recompute`, `only`, `loss`.
+        training: options of a backward pass, as in `count`.
 
     Raises:
         Unanswered: inference of a form that has none.
@@ -592,7 +592,7 @@ def traffic(
     the sizes: `compulsory` at least, `unfused` if every equation reads and writes memory.
 
     Args:
-        training: options of a backward pass: `recompute`, `only`, `loss`.
+        phase, form, convention, training: as in `count`; "training" is the forward pass.
 
     Raises:
         Unanswered: inference of a form that has none.

@@ -106,7 +106,7 @@ class Explanation:
     """The board whose limits are told, with entries of the types `dtypes`; None: no board's."""
     dtypes: Dtypes = Dtypes()
     implementation: str = ""
-    """The module whose time on the board is predicted; "" for kernels, else the fastest module."""
+    """The module whose time on the board is predicted; "": known kernels, or the fastest module."""
 
     def array(self, name: str) -> Math:
         """The name of an array as a cell, with its LaTeX."""
@@ -327,8 +327,9 @@ class Explanation:
         return Display(tuple(shown))
 
     def _phase(self, phase: str) -> Iterator[Part]:
-        """Yield where the costs of a phase come from: the equations that the phase adds (loss,
-        gradients), then the answers of the questions with `place` "phase"."""
+        """Yield what explains a phase's costs: equations of a loss, in backward and training-step;
+        of gradients in backward, a sentence on them in training-step; none in training, the forward
+        pass, and inference; then the answers of the questions with `place` "phase"."""
         system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
         if phase in TRAINING_STEP:
             yield from self._loss(system)

@@ -274,8 +274,8 @@ FEW = 5
 
 
 def _classes(entries: Sequence[Entry]) -> list[Note]:
-    """Notes with the classes of the implementations, as `costmodel trace` takes them; for more than
-    `FEW` mixers, or if a package is not installed, one note that says so instead."""
+    """Notes with the classes of the implementations, as `costmodel trace` takes them; in place of
+    these, one note: the package that is not installed or, for more than `FEW` mixers, a command."""
     if needs := next((entry.needs for entry in entries if entry.needs), ""):
         return [Note((f"implementations are not listed: they need {needs}",))]
     if len(entries) > FEW:
@@ -287,6 +287,6 @@ def _classes(entries: Sequence[Entry]) -> list[Note]:
     ]
     if lines:
         lines.append(
-            "`costmodel trace CLASS --over l,d` counts a class, as formulas in these sizes"
+            "`costmodel trace CLASS --over l,d` gives a class's costs, as formulas in these sizes"
         )
     return [Note((line,)) for line in lines]

@@ -531,9 +531,9 @@ def _values(given: tuple[int, ...] | str) -> tuple[int | Formula, ...]:
 
 
 def _meanings(letter: str, mixers: Iterable[Mixer], *, defaults: bool = True) -> list[Letter]:
-    """The meanings that a letter has in these mixers: one if they agree; else the usual meaning,
-    then each other meaning with the names of its mixers. With `defaults`, equal meanings with
-    different default values are listed apart."""
+    """The meanings that a letter has in these mixers: one if they agree; else the usual meaning
+    (`LETTERS`), if a mixer has it, then each other one with the names of its mixers. Without
+    `defaults`, the usual meaning with another default value counts as the usual one."""
     found: dict[Letter, list[str]] = {}
     for mixer in mixers:
         said = mixer.letter(letter)

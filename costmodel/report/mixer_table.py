@@ -73,7 +73,7 @@ class Request:
         optimiser: the optimiser whose state a training step holds; None if none is named.
         own: mixer -> the forms that its names in the request have, as NAME:FORM; None for `form`.
         board: the board whose figures the columns of a board need.
-        implementation: the module whose times are predicted; "" for kernels, else the fastest.
+        implementation: the module whose times are predicted; "": known kernels, or the fastest.
         unreadable: mixer that stands for a name -> why the file of this name gives none.
     """
 

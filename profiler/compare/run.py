@@ -137,8 +137,8 @@ def run(
 
 
 def after_first(made: Run, taken: InProcess, seconds: float) -> Iterator[str]:
-    """Yield the sentences after the first of several processes, which took this many seconds: what
-    a comparison on a busy machine will say, and how long the other processes take."""
+    """Yield what to tell a user after the first of several processes, which took this many seconds:
+    how times are marked on a busy machine, and how long the other processes take, if long."""
     if taken.busy:
         threads = " on one thread" if ONE_THREAD_WORDS in taken.notes else ""
         yield (

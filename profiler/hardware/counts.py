@@ -224,7 +224,7 @@ def launches_of_run(run: Ran) -> list[Launch]:
 
 
 def unlike(first: Sequence[Launch], other: Sequence[Launch]) -> str:
-    """The sentence that two runs launched different kernels (`first`, `other`: name, grid and block
+    """A sentence on how two runs launched different kernels (`first`, `other`: name, grid and block
     of each launch), with numbers, `other`'s before `first`'s, if they differ; "" for the same."""
     if first == other:
         return ""

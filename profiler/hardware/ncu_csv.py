@@ -146,5 +146,5 @@ def counted_number(name: str, text: str, factor: int = 1) -> int:
 
 
 def absent(*metrics: str) -> str:
-    """The sentence that ncu has no value for these metrics."""
+    """A sentence which says that ncu has no value for these metrics."""
     return f"ncu has no value of {', '.join(metrics)}: this chip, or this ncu, does not have it"

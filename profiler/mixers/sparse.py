@@ -3,7 +3,7 @@
 Child et al. 2019, Beltagy et al. 2020 and Zaheer et al. 2020, with the choices stated in
 costmodel.mixers.sparse. The two patterns of the Sparse Transformer, strided and fixed, are scored
 in blocks of B rows; Longformer and BigBird score every pair, and BigBird its random pairs
-separately. Pairs outside of the pattern are masked. Shapes: heads (b, n, s, h).
+separately. Pairs outside of the pattern are masked. Shapes: heads (b, n, t, h) of t rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KERNELS = PROJECTIONS | EXPLICIT.kernels
 
 
 def in_blocks(rows: Tensor, first: int, last: int, size: int) -> Tensor:
-    """The rows `first` to `last` - 1 of (b, n, s, h), as blocks (b, n, number, size, h)."""
+    """The rows `first` to `last` - 1 of (b, n, t, h), as blocks (b, n, number, size, h)."""
     return rows[:, :, first:last].reshape(*rows.shape[:2], -1, size, rows.shape[-1])
 
 
@@ -42,7 +42,7 @@ class StridedAttention(InBlocks, Mixer):
     same place in its block."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """The attention outputs (b, n, s, h) of queries q, keys k and values v by the strided
+        """The attention outputs (b, n, t, h) of queries q, keys k and values v by the strided
         pattern, which is causal: the first block of B rows, the later complete blocks in one batch,
         then the short last block."""
         B, length = self.B, int(q.shape[2])
@@ -142,7 +142,7 @@ class FixedAttention(InBlocks, HeldRows):
         self.kept = min(s, B)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """The attention outputs (b, n, s, h) of queries q, keys k and values v by the fixed
+        """The attention outputs (b, n, t, h) of queries q, keys k and values v by the fixed
         pattern, which is causal: the complete blocks of B rows in one batch, then the short last
         block. `far`, `values`: keys and values of the last `kept` rows of complete blocks."""
         length = int(q.shape[2])
@@ -201,7 +201,7 @@ class Windowed(Heads):
         self.w, self.s = w, s
 
     def near(self, q: Tensor, k: Tensor) -> Tensor:
-        """The scores (b, n, s', t) of the rows after the global ones, s' of t, before the division
+        """The scores (b, n, t - s, t) of the rows after the s global ones, before the division
         by sqrt(h): pairs outside of the window are masked, except with global rows."""
         length, side = int(k.shape[2]), self.w // 2
         apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
@@ -224,8 +224,8 @@ class Longformer(Windowed):
         self.W_Q_g, self.W_K_g, self.W_V_g = (self.weight(d, d) for _ in range(3))
 
     def mix(self, x: Tensor) -> Tensor:
-        """The output y (b, s, d) of x (b, s, d): the first `self.s` rows, which are global, attend
-        to all rows by projections of their own; the other rows, if any, to global and near ones."""
+        """The output y (b, t, d) of x (b, t, d): the first `self.s` rows, which are global, attend
+        to all rows by projections W_*_g; the other rows, if any, to global and near ones by W_*."""
         first = (x[:, : self.s] @ self.W_Q_g, x @ self.W_K_g, x @ self.W_V_g)
         q, k, v = (self._split(rows, self.n).transpose(1, 2) for rows in first)
         found = [dense_attention(q, k, v, by=self.K, causal=False)]
@@ -253,11 +253,11 @@ class BigBird(Windowed):
         return torch.tensor(drawn(length, self.c, self.w, self.s), device=device) - 1
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d) of x (b, s, d): Q, K, V (b, n, s, h), attention of all heads, then W_out."""
+        """y (b, t, d) of x (b, t, d): Q, K, V (b, n, t, h), attention of all heads, then W_out."""
         return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """The attention outputs (b, n, s, h) of queries q, keys k and values v: the global rows to
+        """The attention outputs (b, n, t, h) of queries q, keys k and values v: the global rows to
         all (to earlier ones and themselves if `causal`), then the others by one softmax over the
         scores of all pairs and of their c random rows (`named`)."""
         length = int(k.shape[2])

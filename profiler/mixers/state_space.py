@@ -55,12 +55,12 @@ CARRIED = {"S_re": "elementwise", "S_im": "elementwise"}
 
 
 class Diagonal(LongConvolved):
-    """A diagonal model: log_step (d,), log_A (or A_re) and A_im (d, N) or (N,), C (d, N, 2) and
-    D (d,). A has the real part -exp(log_A), or A_re, and the imaginary part A_im."""
+    """A diagonal model: log_step (d,), log_A (or A_re) and A_im (d, N) or (N,), C (channels, N, 2)
+    and D (channels,). A has the real part -exp(log_A), or A_re, and the imaginary part A_im."""
 
     bounded = False
     shared: ClassVar[bool] = False
-    """Whether all channels share A; if not, the real part counts twice, for the conjugates."""
+    """Whether all channels share A; if not, the output is twice the real part (`twice`)."""
     softmax: ClassVar[bool] = False
     """Whether the powers of E are divided by their sum; the real part of A is then a parameter."""
     stepped: ClassVar[bool] = True
@@ -71,8 +71,8 @@ class Diagonal(LongConvolved):
     log_A_im: nn.Parameter
 
     def __init__(self, *, d: int, l: int, N: int, channels: int | None = None) -> None:
-        """Declare the model's parameters: N complex states for each of `channels` (default d)
-        channels; A is (N,) if the channels share it (`shared`), and steps exist if `stepped`."""
+        """Declare the model's parameters: N complex states for each of `channels`, by default d;
+        another number only where the channels share A (N,), without steps (not `stepped`)."""
         super().__init__(d=d, l=l, channels=channels)
         require_sizes(N=N)
         self.N = N

@@ -311,8 +311,8 @@ def without_token(mixer: Equations, implementation: Implementation) -> str:
 
 
 def _missing(name: str, home: str) -> str:
-    """The sentence that a mixer has no module, and how to describe one; `home` is the user's file
-    of the mixer, "" for a built-in mixer."""
+    """A sentence which says that a mixer has no module, and how to describe one; `home` is the
+    user's file of the mixer, "" for a built-in mixer."""
     said = f"no module implements the mixer {name!r}"
     base, options = split(name)
     if not home and not options:

@@ -173,7 +173,7 @@ def _noting(proof: Proof, noted: Collection[str]) -> Proof:
 
 
 def _no_form(mixer: Mixer, form: str, option: str) -> str:
-    """The sentence that a mixer lacks the form of an `option` of @implementation."""
+    """A sentence which says that a mixer lacks the form of an `option` of @implementation."""
     return (
         f"{mixer.name} has no form '{form}': write {option}= in @implementation, one of "
         f"{', '.join(mixer.forms)}"
@@ -474,7 +474,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
 
 
 def _call(phase: str, t: int) -> str:
-    """The name of a call: forward, or the step of token `t` in inference."""
+    """The name of a call: in the phase "inference" the step of token `t` (from 1), else forward."""
     return f"step at token {t}" if phase == "inference" else "forward"
 
 
@@ -485,8 +485,8 @@ def _on_constants(beside: Classes) -> str:
 
 
 def _unexplained(described: Described, phase: str, t: int, gap: Mapping[str, int]) -> str:
-    """The words that a call dispatches more operations (`gap` above 0, by class) or fewer than its
-    description; `t` is the token of a step."""
+    """The words on a call, `forward` or in the phase "inference" the step of token `t`, for each
+    operation class in `gap`: it dispatches more operations (above 0) or fewer than described."""
     rewrites = ", ".join(described.rewrites) or "none"
     parts = {
         word: ", ".join(f"{abs(n):,} {name}" for name, n in gap.items() if n * sign > 0)

@@ -218,7 +218,7 @@ class _Calls:
             return False
 
     def unclear(self, names: Names) -> str:
-        """Words that blocks of other numbers of keys count the same, "" if none do."""
+        """Words on blocks of other numbers of keys, which count the same; "" if none do."""
         same = next((self.same_keys[name] for name in names if name in self.same_keys), ())
         if len(same) < 2 and LONG not in same:
             return ""

@@ -24,7 +24,7 @@ def room(*holders: Any) -> int:
 
 
 def tensors_held(*holders: Any) -> Iterator[Tensor]:
-    """Yield every tensor that these objects are or hold at any depth, each once: as values of
+    """Yield every tensor object that these are or hold at any depth, each once: as values of
     mappings, in lists, tuples, sets, deques, attributes, slots and partial calls, and in objects
     of bound methods; not in functions, classes, Python modules and attributes of tensors."""
     left, seen = [*holders], dict[int, Any]()  # to be searched; id -> object searched, kept alive

@@ -852,7 +852,7 @@ class Decoding(Trial):
 
 
 def row_apart(row: Any, wanted: torch.Size, token: int) -> str:
-    """A sentence that the step of a token (from 1) returned no tensor of shape `wanted`, or ""."""
+    """A sentence if the step of a token (from 1) returned no tensor of shape `wanted`; else ""."""
     if not isinstance(row, Tensor):
         return (
             f"step returns a {type(row).__name__} at token {token}, expected a tensor "

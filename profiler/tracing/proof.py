@@ -240,7 +240,7 @@ HOLD_FROM = "the formulas hold from"
 
 
 def breaking_below(broken: Break, least: str) -> str:
-    """The note that formulas hold from some size on, with the failure below."""
+    """A note which says from which size on formulas hold, with the failure below."""
     return (
         f"{HOLD_FROM} {least} on: {broken.formula} gives {broken.gives} at "
         f"{listed_sizes(broken.sizes)}, where {broken.counted} was counted"

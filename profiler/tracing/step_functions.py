@@ -82,7 +82,8 @@ class AtomSearch:
 
     Functions answer for a size: `numbers` gives every number of a run (operations, parameters,
     bytes), `without_bytes` these numbers without bytes; `quick` whether a run is short, `runs`
-    whether the module runs. `beyond` are further sizes, `tried` the lists of atoms so far."""
+    whether the module runs. `row` keeps answers of `values`, `tests` of `tested_places`, `mixed` of
+    `mixed_numbers`. `beyond`: far sizes, for tests; `tried`: the sets of atoms so far."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class AtomSearch:
         without_bytes: Callable[[int], Numbers],
         quick: Callable[[int], bool],
     ) -> None:
-        """Begin a search without atoms; other fields keep results of the functions they wrap."""
+        """Begin a search without atoms; answers of all functions but `quick` are kept."""
         self.letter = letter
         self.size = Poly.atom(letter)
         self.step = step
@@ -102,7 +103,7 @@ class AtomSearch:
         self.numbers = cache(numbers)
         self.without_bytes = cache(without_bytes)
         self.quick = quick
-        self.runs = cache(self.tried_at)
+        self.runs = cache(self.runs_at)
         self.row = cache(self.values)
         self.tests = cache(self.tested_places)
         self.mixed = cache(mixed_numbers)
@@ -188,7 +189,7 @@ class AtomSearch:
             if len(other.places) == len(basis.places) and other.places[0] == basis.places[0]:
                 yield other
 
-    def tried_at(self, place: int) -> bool:
+    def runs_at(self, place: int) -> bool:
         """Whether the module runs at a place; `runs` keeps the answer."""
         try:
             self.numbers(place)

@@ -4,8 +4,8 @@ Every entry has a gradient at all sizes; the gradient of an entry that nothing r
 sum, 0. An equation that reads this 0 counts its operations as for any other value; a note below a
 table names the arrays with such entries. Autograd computes no gradient of an array that nothing
 reads: `spared` gives the operations that are counted on gradients that are empty sums throughout.
-At l = 1 no row decays a row before it: in A = -exp(log_A), A has the gradient 0 of no row, and
-log_A.grad = A.grad A takes a multiplication an entry in the equations, and none in autograd.
+At l = 1 no row decays a row before it by A = -exp(log_A): A.grad is an empty sum, and log_A.grad =
+A.grad A takes one multiplication per entry in the equations, and none in autograd.
 """
 
 from __future__ import annotations
@@ -126,12 +126,13 @@ def _in_numbers(part: IterationDomain, sizes: Mapping[str, int]) -> IterationDom
 
 def _without(part: IterationDomain, absent: frozenset[Array]) -> IterationDomain:
     """The points of an equation, in numbers, with `NOTHING` for each read of an `absent` array, and
-    for each expression that is then an empty sum at all points, with what its operands would cost.
+    for each expression that is then an empty sum at all points: its operands cost nothing either.
     A transform, scan or selection is executed as a whole, whatever it reads."""
     if part.equation.value.alone:
         return part
 
     def change(node: Node) -> Node:
+        """The node, or `NOTHING` in its place; the node's operands have been changed before."""
         match node:
             case Ref() if node.array in absent:
                 return NOTHING

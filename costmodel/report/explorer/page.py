@@ -1,4 +1,4 @@
-"""One HTML file of the explorer: style, scripts and data stand inside."""
+"""One HTML file of the explorer, with style, scripts and data inside."""
 
 from __future__ import annotations
 
