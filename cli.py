@@ -1,8 +1,8 @@
 """The command line `costmodel COMMAND ...`: parse, call, render.
 
 A command parses its options, calls the packages and prints a document. `formats("rows")` names the
-formats (rich, latex, csv) of a document with rows; `formatted` makes an option of these. `main`
-alone turns errors into sentences and exit codes.
+formats (rich, latex, csv) in which a document with rows of data is printed; `formatted` makes an
+option of these. `main` alone turns errors into sentences and exit codes.
 """
 
 from __future__ import annotations
@@ -798,8 +798,8 @@ the command runs, for the proofs of modules."""
 
 
 def complete() -> typer.Typer:
-    """The commands of this file with the measuring commands added, which take longer to import; a
-    command that was added before is not added again."""
+    """`app`, to which the call adds the measuring commands, which take longer to import; a command
+    that was added before is not added again."""
     from profiler.commands import MEASURING
 
     known = {command.callback for command in app.registered_commands}

@@ -89,8 +89,8 @@ class Sums:
         return self.wholes[array]
 
     def _array(self, of: Array, step: str = "", shape: tuple[Poly, ...] | None = None) -> Array:
-        """A new array for the gradient of `of` or, with a name in `step` such as "sum" or "1", for
-        an intermediate step of the gradient. `shape` is that of `of` unless given."""
+        """A new array for the gradient of `of`, such as `S.grad`, or with a name in `step` ("sum",
+        "1") for an intermediate step, `S.grad.1`; of the shape of `of` unless `shape` is given."""
         return derived(
             of,
             GRADIENT,

@@ -78,7 +78,7 @@ class Cotangent:
 
     @property
     def expression(self) -> Node:
-        """The contribution of an entry's readers to its gradient, an expression: the value summed
+        """The expression of what an entry's readers contribute to its gradient: the value summed
         over the readers, then scaled."""
         summed = self.over or self.numbered
         value = Reduce("sum", self.value, self.over) if summed else self.value

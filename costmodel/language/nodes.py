@@ -722,7 +722,7 @@ class Array(Written):
     cite: str = ""
     latex: str = ""
     kernel: str = "contraction"
-    """The kernel class for peers' counts of the reductions over products in its equation."""
+    """The kernel class under which peers count the sums over products in the array's equation."""
     below: Poly | None = None
     """For an array of positions: entries are integers in 1..below, a bound that may depend on the
     entry's own positions, `#0` on the first axis. None for an array of real numbers."""

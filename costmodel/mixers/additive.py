@@ -51,8 +51,8 @@ def _pair(f: Form, l: Poly) -> tuple[Index, Index]:
 
 
 def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
-    """Write the equations of Q = x W_a and K = x U_a (l, width) in the form, and return the score
-    v_a^T tanh(Q_i + K_k) of rows i and k (`_pair`), an expression in these indices."""
+    """Write the equations of Q = x W_a and K = x U_a (l, width) in the form, and return the
+    expression of the score v_a^T tanh(Q_i + K_k) in the indices of rows i and k (`_pair`)."""
     (l, d), width = x.shape, v_a.shape[0]
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, width)
@@ -63,7 +63,7 @@ def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
 
 
 def dot(f: Form, x: Array) -> Node:
-    """The score x_i^T x_k of rows i and k <= i of x (l, d), an expression; without weights."""
+    """The expression of the score x_i^T x_k of rows i and k <= i of x (l, d); without weights."""
     l, d = x.shape
     i, k = _pair(f, l)
     a = f.index("a", 1, d)
@@ -71,8 +71,8 @@ def dot(f: Form, x: Array) -> Node:
 
 
 def general(f: Form, x: Array, W_a: Array) -> Node:
-    """Write the equation of Q = x W_a (l, d) in the form, where W_a is (d, d), and return the score
-    Q_i^T x_k of rows i and k (`_pair`) of x (l, d), an expression in these indices."""
+    """Write the equation of Q = x W_a (l, d) in the form, where W_a is (d, d), and return the
+    expression of the score Q_i^T x_k in the indices of rows i and k (`_pair`) of x (l, d)."""
     l, d = x.shape
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, d)

@@ -62,7 +62,7 @@ def _projected_rows(
 
 def by_queries_and_keys(f: Form, width: Poly) -> Node:
     """Eqs. (4.1)-(4.2): write the equations of queries and keys, of a `width` per head, and return
-    the scaled score of head j, row i and key k, an expression."""
+    the expression of the scaled score of head j, row i and key k."""
     _, j, i, k, _ = _common(f)
     Q = _projected_rows(f, "Q", "W_Q", width, "c", "(4.2)")
     K = _projected_rows(f, "K", "W_K", width, "c", "(4.2)")
@@ -71,8 +71,8 @@ def by_queries_and_keys(f: Form, width: Poly) -> Node:
 
 
 def by_one_matrix(f: Form, width: Poly) -> Node:
-    """Eq. (4.5): write the equation of x W_U, with a (d, d) matrix per head, and return the score
-    (x W_U) x^T over the root of `width` at head j, row i and key k, an expression."""
+    """Eq. (4.5): write the equation of x W_U, with a (d, d) matrix per head, and return the
+    expression of the score (x W_U) x^T over the root of `width` at head j, row i and key k."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
     Q = _projected_rows(f, "Q", "W_U", d, "c", "(4.5)")

@@ -14,7 +14,7 @@ The chunked forms compute the u of C rows from the S before them, by
 
 `chunked-solve` solves this triangular system for beta v and beta k, as transformers does;
 `chunked-rows` computes the inverse of 1 + A row by row, as flash-linear-attention's plain code
-does; `chunked-wy` is the WY representation of the first paper, section 3.2, where w_i = beta_i (k_i
+does; `chunked-wy` is the WY representation of DeltaNet's paper, section 3.2: w_i = beta_i (k_i
 - sum_z (k_i k_z^T) w_z). With a decay for each head, the products are multiplied by the decay
 between their rows; with one for each channel, queries and keys are multiplied by the decay since
 the chunk's start, and the keys k_z divided by their own, as KDA's paper prints.
@@ -171,7 +171,7 @@ class Rule:
 
     def decays(self, i: Index) -> Node:
         """Write the equation of E = exp(log decay), (heads, l), or (heads, l, K) with a decay for
-        each key channel, and return its entry at row i, an expression."""
+        each key channel, and return the expression of its entry at row i."""
         assert self.decay is not None
         head, per_channel = self.head, self.per_channel
         shape = (*head.sizes.heads, head.l, *((head.sizes.key,) if per_channel else ()))
@@ -183,9 +183,9 @@ class Chunks:
     """A rule in chunks of C rows: row e of chunk q = 1, 2, ..., and row u of chunk g = 2, 3, ...
 
     U (heads, chunks, C, V) and W (heads, chunks, C, K) are such that N = U - W S is what the rows
-    of a chunk add in the directions of their keys; S (heads, l//C, K, V) is the state at the end of
-    the chunk before. KK (heads, chunks, C, C) has the products of a row's key with earlier keys of
-    the chunk, QK those of the row's query with the keys so far, with the decay from key to row.
+    of a chunk add in the directions of their keys; S (heads, l//C, K, V) are the states at the ends
+    of complete chunks, and N reads that of the chunk before. KK (heads, chunks, C, C) has a row's
+    key times earlier keys of the chunk, QK its query times keys so far, with decay from key to row.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -205,7 +205,7 @@ class Chunks:
         self.by_head = rule.decay is not None and not self.own
         """Whether each head has one decay."""
         self.Q, self.K, self.other = rule.Q, rule.K, rule.K
-        """What products read: the query or the key of a row, and the key of the other row."""
+        """What products read: a row's query or key, another's key (per channel times or over E)."""
         if rule.decay is not None:
             self.E = self.decays(rule.decay)
 
@@ -335,9 +335,9 @@ class Chunks:
         return U, W
 
     def to_the_end(self, place: Index) -> Callable[[Index], Node]:
-        """Define KC, the key at `place` of a complete chunk times its decay to the chunk's last
-        row. Returns a function, index of a chunk -> entry of KC there (without decay, of the
-        key)."""
+        """Define KC, the key at `place` of a complete chunk (of C rows) times the decay from this
+        place to the chunk's last row. Returns a function: index of a chunk -> entry of KC at
+        `place` of this chunk. For a rule without decay, the key takes the place of KC."""
         at, p = self.at, self.head.p
         if self.rule.decay is None:
             return lambda chunk: self.entry(self.rule.K, chunk, place)
@@ -524,8 +524,8 @@ def deltanet(chosen: Chosen) -> Mixer:
 
 
 def per_head(head: Head, i: Index) -> Node:
-    """Write the equation of A = -exp(A_log) for each head, and return the logarithm of a head's
-    decay at row i, A softplus(x W_a + dt), an expression."""
+    """Write the equation of A = -exp(A_log) for each head, and return the expression of the
+    logarithm of a head's decay at row i, A softplus(x W_a + dt)."""
     number, arrays = head.column(), head.arrays
     A = head.define("A", head.sizes.heads, head.at, -exp(arrays["A_log"][number]))
     inside = head.mapped("W_a", number, i) + arrays["dt"][number]
@@ -594,7 +594,7 @@ def sigmoid_gate(head: Head) -> Node:
 
 
 def narrowed(head: Head, name: str, column: Any, i: Index) -> Node:
-    """x W_name U_name at row i and a column, an expression; writes the equation of the array
+    """The expression of x W_name U_name at row i and a column; writes the equation of the array
     `name`, the rows x W_name of h channels. x W_name where the mixer has no parameter U_name."""
     if f"U_{name}" not in head.arrays:
         return head.mapped(f"W_{name}", column, i)

@@ -429,9 +429,9 @@ class TimeMixing:
         return found
 
     def _gate(self, name: str, row: Index | Poly, between: str = "") -> Node:
-        """The argument of the gate `name` at head j, a row, channel p, an expression: x W_name with
-        `core`, else of low rank, between(x A_name) B_name, plus b_name except for g, where
-        `between` is a function or "" (none). Writes the equation of the rows of low rank."""
+        """The expression of the map of a gate ("w", "a", "g", "v") at head j, a row and channel p:
+        x W with `core`; else between(X A) B, plus a bias except for g, where X is x mixed with the
+        row before, `between` a function or "" (none). Writes the equations of X, between(X A)."""
         rows, e = self._rows(name, row), self.f.index("a", 1, self.d)
         column, weights = (self.j - 1) * self.h + self.p, self.m.arrays
         if self.core:

@@ -92,7 +92,7 @@ def scaled_rows(f: Form, name: str, projected: Node) -> Array:
 
 
 def along(f: Form, w: Array, U: Array) -> tuple[Node, Index]:
-    """The product of a row of U (n, l, h) with frequency z, an expression, and the index z. The
+    """(the expression of the product of a row of U (n, l, h) with frequency z, the index z). The
     frequencies w are (m, h) for all heads, or (n, m, h) with those of each head."""
     j, i, c, z = f.indices["j"], f.indices["i"], f.indices["c"], f.index("z", 1, w.shape[-2])
     entry = w[z, c] if len(w.shape) == 2 else w[j, z, c]

@@ -57,7 +57,7 @@ class Gates:
         return sum_(self.x[row, a] * self.W[(*gate, a, b)], over=a) + self.b[(*gate, b)]
 
     def of_state(self, f: Form, state: State | None, *gate: int) -> Node | None:
-        """U h + b_U at channel b, an expression, for a state h, with the matrix of U number `gate`
+        """The expression of U h + b_U at channel b for a state h, with U's matrix number `gate`
         (none: the only one). Before the first row there is no state (None): b_U alone, or None if
         there is no b_U."""
         a, b = _channels(f)

@@ -563,7 +563,7 @@ def write_turning(f: Form, N: Poly, many: tuple[Poly, ...]) -> None:
 
 
 def mapped(f: Form, name: str, row: Index, to: Index) -> Node:
-    """The entry `to` of x W_name at a row, an expression."""
+    """The expression of entry `to` of x W_name at a row."""
     x, W = f.mixer.role("input"), f.mixer.arrays[f"W_{name}"]
     a = f.index("a", 1, x.shape[1])
     return sum_(x[row, a] * W[a, to], over=a)

@@ -336,7 +336,7 @@ class Placed:
         self.buckets = m.buffer("bucket", extent, below=B, value=number)
 
     def at(self, head: tuple[Index, ...], seen: Seen) -> Node:
-        """The bias of the score of a head for a row and a key, an expression."""
+        """The expression of the bias of a head's score for a row and a key."""
         if self.table is not None:
             return self.table[*head, seen.key]
         assert self.learned is not None

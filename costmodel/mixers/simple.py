@@ -33,8 +33,8 @@ Product = Callable[[Form, Array, Array, Array], Node]
 
 
 def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Write the equation of M = K^T V (h, h) for each head, and return Q M at head j, row i,
-    channel c, an expression; Q, K, V: (heads, rows, channels)."""
+    """Write the equation of M = K^T V (h, h) for each head, and return the expression of Q M
+    at head j, row i, channel c; Q, K, V: (heads, rows, channels)."""
     n, l, h = Q.shape
     i, j = f.index("i", 1, l), f.index("j", 1, n)
     c, p = f.index("c", 1, h), f.index("p", 1, h)
@@ -44,8 +44,8 @@ def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 
 def qk_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Write the equation of the scores Z = Q K^T of all pairs of rows, and return Z V at head j,
-    row i, channel c, an expression; Q, K, V: (heads, rows, channels)."""
+    """Write the equation of the scores Z = Q K^T of all pairs of rows, and return the
+    expression of Z V at head j, row i, channel c; Q, K, V: (heads, rows, channels)."""
     n, l, h = Q.shape
     i, k, j = f.index("i", 1, l), f.index("k", 1, l), f.index("j", 1, n)
     c, p = f.index("c", 1, h), f.index("p", 1, h)
@@ -117,7 +117,7 @@ simple_resl = simple(
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
     """Write the equations of the state S (h, h) of each head, the running sum of k v^T, and return
-    Q S at head j, row i, channel c, an expression; Q, K, V: (heads, rows, channels)."""
+    the expression of Q S at head j, row i, channel c; Q, K, V: (heads, rows, channels)."""
     n, l, h = Q.shape
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, h), f.index("c", 1, h)
@@ -126,8 +126,8 @@ def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 
 def parallel(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Write the equation of the scores A = Q K^T of the pairs of rows k <= i, and return A V at
-    head j, row i, channel c, an expression; Q, K, V: (heads, rows, channels)."""
+    """Write the equation of the scores A = Q K^T of the pairs of rows k <= i, and return the
+    expression of A V at head j, row i, channel c; Q, K, V: (heads, rows, channels)."""
     n, l, h = Q.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     k = f.index("k", 1, i)

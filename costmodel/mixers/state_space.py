@@ -69,8 +69,8 @@ class Diagonal:
     """Whether the powers of E are divided by their sum."""
 
     def read(self, f: Form, form: str, u: Array) -> Node:
-        """Write the equations of the state space model, and return its output for the rows u at row
-        i, channel b, an expression: by a recurrence in the form `recurrent`, else a convolution."""
+        """Write the equations of the state space model, and return the expression of its output
+        for rows u at row i, channel b: a recurrence in the form `recurrent`, else a convolution."""
         C = complex_(self.m.arrays["C"])
         E, B, T = self._discretised(f)
         if form == "recurrent":
@@ -156,7 +156,7 @@ class Diagonal:
         self, f: Form, u: Array, C: ComplexArray, E: ComplexArray, B: ComplexArray
     ) -> Node:
         """Write the equations of the states S by the recurrence S = E S' + B u (S': the row
-        before), and return the model's output Re(C S) + D u at row i, channel b, an expression."""
+        before), and return the expression of the output Re(C S) + D u at row i, channel b."""
         (l, d), (N,) = u.shape, self.m.sizes("N")
         i, later = f.index("i", 1, l), f.index("i2", 2, l)
         b, n = f.index("b", 1, d), f.index("o", 1, N)
@@ -218,9 +218,9 @@ s4d = diagonal(
 )
 
 
-@offering({"softmax": "powers of E over their sum, DSS_softmax; A is any complex number"})
+@offering({"softmax": "powers of E over their sum, DSS_softmax; A may have a positive real part"})
 def dss(chosen: Chosen) -> Mixer:
-    """The mixer DSS: exponentials as the kernel, or, with `softmax`, each divided by their sum."""
+    """The mixer DSS: one A for all channels; `softmax` divides the kernel's powers by their sum."""
     return diagonal(
         "dss",
         "DSS" if chosen else "DSS (exp)",

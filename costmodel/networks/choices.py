@@ -227,7 +227,7 @@ MAPPINGS = ("sizes", *TEXTS)
 
 def from_entry(where: str, entry: Mapping[str, Any], base: Choices) -> Choices:
     """A copy of the choices `base`, changed as an entry (a dict, choice -> value) of a data file
-    says: {"sizes": {"f": 8}} sets f, whose formula in `base.widths` is dropped.
+    says: {"sizes": {"f": 8}} adds f to the sizes of `base`, and drops the formula of f in `widths`.
 
     Raises:
         ModelError: an unknown key, a value of another type, or choices that contradict each other;

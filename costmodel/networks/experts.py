@@ -145,8 +145,8 @@ def routed(
     (l, c) of each token and their weights (l, c), from the router's scores R (l, E), by the rule
     `routing` of `ROUTINGS`; `of` are the indices of token, expert and place among the chosen, and
     `correction` is the kind of bias ("", "buffer", "parameter") added to the scores that choose.
-    Only the first `choices` experts, None for all, are chosen from. By the rules "sigmoid" and
-    "sigmoid-normalised", weights are multiplied by a constant (`SCALE`)."""
+    Only the first `choices` experts may be chosen (None: all); those behind have no parameters.
+    By the rules "sigmoid" and "sigmoid-normalised", weights are multiplied by `SCALE`, 2.5."""
     (l, E), (i, e, r) = R.shape, of
     c, choices = r.upper[0], choices or E  # r goes up to min(c, E)
     one = e if choices == E else f.index("one", 1, choices)  # an expert that may be chosen

@@ -202,9 +202,9 @@ def network(given: Choices | Description, **sizes: int) -> Network:
 
 
 def refuse_layers(described: Description, number: int | None) -> None:
-    """Raise ModelError for a number of layers L at which a stack has fewer layers than sets of
-    parameters, or more than its blocks, if their layers share parameters or rows. A stack of a
-    fixed `depth` has this number of layers; else None, for an open L, passes."""
+    """Raise ModelError if a stack has fewer layers than sets of parameters (`Stack.sets`) or, where
+    layers share parameters (T5) or another layer's keys, more layers than blocks. The number of
+    layers is the stack's `depth` if fixed, else L, `number`; None (L is open) passes."""
     for stack in described.stacks:
         parts = (s.part for block in stack.blocks for s in block.sublayers)
         sharing = stack.first.union(*(part.shared for part in parts))

@@ -352,8 +352,8 @@ def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> P
 
 def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
     """A row range in the free indices of an equation, converted to the axes of the array that the
-    equation defines: row q*C becomes #0*C for S[q]. An end becomes None if it contains no index, or
-    an index without an axis of its own."""
+    equation defines: row q*C becomes #0*C for S[q]. An end becomes None if it has no index (the row
+    is the same for all entries), or an index q that no axis has as q plus a constant (T[2*q])."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         place = position_value(position)

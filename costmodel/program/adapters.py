@@ -1,7 +1,7 @@
 """Which equations does a mixer have with a low-rank adapter beside each of its linear maps?
 
 A linear map x W becomes x W + (x A) B, with A (in, r) and B (r, out): LoRA, Hu et al. 2021, arXiv
-2106.09685, section 4.1, without the constant factor of B, which is one with B after training.
+2106.09685, section 4.1, without the constant factor of B, which may be multiplied into B.
 `--adapter layers.*.attn=16` asks for rank 16 in parts of a network, whose weights are then frozen.
 """
 
@@ -49,8 +49,8 @@ class _Adapting:
         self, made: Mixer, form: Form, rank: int, own: dict[tuple[str, tuple[int, ...]], Array]
     ) -> None:
         """The form `form` of a mixer, to be written with adapters of this rank for mixer `made`.
-        `own`: (name, axes of the weights that are summed) -> a parameter of an adapter, the same
-        for all forms."""
+        `own`: ("A_W" or "B_W" for weights W, the axes of W that x W sums over) -> this parameter of
+        an adapter. All forms share `own`, which `form` fills."""
         self.made, self.old, self.own = made, form, own
         self.p = Index("rank", (Poly.of(1),), (Poly.of(rank),))
         self.narrow: dict[tuple[Array, Ref, tuple[Index, ...]], Array] = {}

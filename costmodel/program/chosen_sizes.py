@@ -1,7 +1,7 @@
 """The sizes that a command line asks for, with defaults for the others.
 
-values:  128    32k (of 1024)    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
-    l (as size l)
+values:  128    32k (32*1024)    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
+    l (the value of size l)
 """
 
 from __future__ import annotations
@@ -341,7 +341,7 @@ def fit(
     asked = (extent for extent in extents(mixer, form) if extent.letters <= sizes.keys())
     values = {extent: extent.rational(sizes) for extent in asked}
     broken = [extent for extent, value in values.items() if not isinstance(value, int)]
-    if broken:  # where g divides n and n divides d, the message names n/g rather than d/g
+    if broken:  # if n/g and d/n are fractions, the message names n/g: n is chosen before d
         rank = {size: k for k, size in enumerate(divisors(mixer, form))}
         first = min(broken, key=lambda extent: max(rank.get(x, -1) for x in extent.letters))
         where = _place(mixer, first) if mixer.home else ""

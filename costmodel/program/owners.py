@@ -67,7 +67,7 @@ TOKEN = index_atom("token")
 
 
 class Owners:
-    """The owners of a system's instances, each the maximum of guarded affine terms (`Terms`).
+    """The owners of a system's instances, each the maximum of conditional affine terms (`Terms`).
 
     Raises:
         Unsupported: owners cannot be derived; the reason names the array.

@@ -2,8 +2,8 @@
 
 Entries that depend on parameters and buffers alone have tau = 0. (Which token triggers the
 computation of an entry is another question: see `owners`.) tau is derived from bounds and indices,
-as a maximum of guarded affine terms: in the axes (`#0`, `#1`) of an array, in the free indices of
-an equation.
+as the maximum of affine terms, each under conditions (i - 1 where i >= 2): of an array's entry in
+its position (`#0`, `#1` along the axes), of an equation in the free indices.
 """
 
 from __future__ import annotations

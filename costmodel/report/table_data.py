@@ -27,12 +27,12 @@ def rows(table: Table) -> Rows:
 
 
 def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
-    """The header and rows of CSV, with values and not their texts, for `rows` and for the table
-    that Python code gets: the columns shown in any phase, one for each class of operations in
-    `other`, and the reasons for missing values last.
+    """The header and rows of CSV, for `rows` and for the table that Python code gets: the names of
+    the convention; columns shown in any phase; if `other` (operations such as sqrt) is shown, one
+    for each of its classes; and a text of reasons. Values are numbers, texts, paths or formulas;
+    `Missing` where a figure has no value, None where phase or mixer have no such column.
 
-    Mixer, form, phase and sizes always have columns: where `--columns` names them, else first.
-    """
+    Mixer, form, phase and sizes always have columns: where `--columns` names them, else first."""
     found = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
     lead = [*LABELS, *in_order({x for row, _ in found for x in row.sizes})]

@@ -44,9 +44,9 @@ def cholesky_of(n: int) -> Operations:
 
 
 def lu_of(rows: int, columns: int) -> Operations:
-    """The operations of the factorisation P L U = A of one matrix: in each column the largest entry
-    is the pivot (a comparison per entry below it); the entries below are divided by the pivot, and
-    multiples of the pivot's row subtracted from the rows below."""
+    """The operations of the factorisation P L U = A of one matrix: in each column the entry largest
+    in absolute value is the pivot (a comparison per entry below); the entries below are divided by
+    the pivot, and multiples of the pivot's row subtracted from the rows below."""
     counts = NOTHING
     for k in range(min(rows, columns)):
         below, after = rows - k - 1, columns - k - 1

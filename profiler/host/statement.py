@@ -193,11 +193,11 @@ def latencies(group: Group) -> list[Reading]:
 
 
 def times(group: Group) -> Iterator[str]:
-    """Yield sentences on times of compiling and of calls (medians of a quiet machine; undisturbed
-    times without an interval; estimates of a busy machine), why sampling stopped, and how long all
-    timed calls took."""
+    """Yield sentences on times of compiling and of calls (quiet: medians with intervals; of one
+    undisturbed sample, without an interval; busy: estimates; see `records.grades`), why sampling
+    stopped, and how long all timed calls took."""
     yield said(
-        "Compiling took {}, which is in no latency.", readings_words(quiet(group, "compile"))
+        "Compiling took {}, which no latency includes.", readings_words(quiet(group, "compile"))
     )
     busy = []
     for name, kind in KINDS_OF_LATENCY.items():
@@ -210,8 +210,8 @@ def times(group: Group) -> Iterator[str]:
         estimate = readings_words([r for r in others if not undisturbed(r)])
         busy += [f"{kind} {estimate}"] if estimate else []
     yield said(
-        "Estimates of a busy machine (each a low quantile of short regions, or of times on a "
-        "processor, from a bound below the least time to the median, without a confidence): {}.",
+        "Estimates of a busy machine (each a low quantile of short timed intervals, or of times on "
+        "a processor, in a range from below the least to the median, without a confidence): {}.",
         "; ".join(busy),
     )
     stopped = Counter(r.details.get("stop_rule", "not recorded") for r in latencies(group))

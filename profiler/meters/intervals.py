@@ -2,13 +2,13 @@
 
 The ends of an interval are two order statistics, chosen by the number of values: the interval holds
 the median of any continuous distribution from which the values were drawn independently. A value is
-the median of a block of regions, or the value of a round, a trial or a process. Consecutive regions
-are correlated, so a block of regions counts as one value.
+the median of a block of regions (each a timed interval of a few calls), or the value of a round, a
+trial or a process. Consecutive regions are correlated, so a block of regions counts as one value.
 
 Influences slower than a whole measurement shift all of its blocks alike, so its interval misses
 them: where arrays and code lie in memory (Mytkowicz et al., "Producing Wrong Data Without Doing
 Anything Obviously Wrong!" (2009)), other load on the machine. Fresh processes show them, one value
-each. benchmarks/interval_coverage.py measures the coverage of both kinds of interval.
+each. benchmarks/interval_coverage.py measures the coverage of intervals within and over processes.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
     on which all processes agree is kept as the first process read it.
 
     Times: if most processes were quiet, the quiet ones (undisturbed by other programs) alone; else
-    an estimate for a busy machine from the timed regions of all processes. A reading of one process
-    is returned as it is.
+    an estimate for a busy machine from the timed regions of all processes. The reading of a single
+    process is returned unchanged, a busy one too.
 
     Args:
         found: process -> the reading.

@@ -94,9 +94,9 @@ class Cells(Mixer):
         return (x @ W).view(*x.shape[:-1], self.n, -1)
 
     def gates(self, x: Tensor) -> Gates:
-        """The logarithms of the input gates, I = x W_I, and of the forget gates, F = log sigmoid(x
-        W_F), (..., n) each for n cells; if `whole`, both maps have a bias and are bounded by `CAP`,
-        as CAP tanh(z / CAP)."""
+        """The logarithms I = x W_I of the input gates and F = log sigmoid(x W_F) of the forget
+        gates, (..., n) each for n cells. If `whole`, both maps have a bias and are bounded by
+        `CAP`: CAP tanh((x W + b) / CAP) in place of x W."""
         I, z = x @ self.W_I, x @ self.W_F
         if self.whole:
             I, z = (

@@ -342,12 +342,12 @@ def _shared_expert(
 def routed(
     p: Any, scores: Tensor, routing: str, choices: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Choose c of E experts for each row: (numbers of the experts (b, s, c), their weights (b, s,
-    c)), from scores (b, s, E); of the first `choices` experts, None for all. The rule `routing`
-    tells what scores become ("softmax", "sigmoid"), whether after the choice ("chosen-sigmoid") or
-    before, and whether weights are divided by their sum ("sigmoid-normalised"); weights of a
-    sigmoid before the choice are multiplied by `SCALE`. A bias `moved` of the part changes which
-    experts are chosen, and no weight."""
+    """Choose c of E experts for each row by scores (b, s, E): (the experts' numbers, from 0, their
+    weights), (b, s, c) each. Only the first `choices` experts may be chosen (None: all); those
+    behind them are scored and have no parameters. `routing`, a name in `ROUTINGS`: whether softmax
+    or sigmoid is taken of all scores, or of the chosen ones ("chosen-sigmoid"), and whether weights
+    are divided by their sum ("-normalised"). A sigmoid of all scores is multiplied by `SCALE`, 2.5.
+    `p.moved`, if there is one, is added to what the choice compares, and changes no weight."""
     if routing.startswith("chosen"):
         best = scores[..., :choices]
         at = (best + p.moved if hasattr(p, "moved") else best).topk(p.chosen, -1).indices

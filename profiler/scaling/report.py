@@ -71,8 +71,8 @@ def why_no_values(each: Scaling) -> str:
 
 def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
     """Make the table of one quantity along one size, with a row for each series of `group`: the
-    measured exponent over its settled range, the derived ones, and the lower bounds (floors) that
-    explain the values. `last`: the last notes below the table."""
+    measured exponent over its settled range (`METHOD`), the exponents of derived quantities, and
+    the floors (`FLOORS`: lower bounds) that explain values. `last`: notes at the table's end."""
     names = BESIDE[group[0].quantity.unit]
     quantity, letter = group[0].quantity, group[0].series.letter
     columns = (

@@ -128,7 +128,7 @@ def test_a_busy_time_is_an_estimate_and_no_median() -> None:
     ends = {"ci_low": 1e-3, "ci_high": 1.2e-3, "labels": ["preempted"], "grade": "busy"}
     timed = latency(1e-3, 1.1e-3, 1.2e-3, **ends)
     said = statement([on_gpu(readings={"latency": timed})])
-    assert "Estimates of a busy machine (each a low quantile of short regions, or" in said
+    assert "Estimates of a busy machine (each a low quantile of short timed intervals," in said
     assert "without a confidence): with warm caches 1.1 ms in 1 run, 3 samples each." in said
     assert "Medians of latency" not in said and "95 %" not in said
     processes = [{"process": k, "value": 1e-3, "samples": [1e-3]} for k in range(3)]
@@ -254,7 +254,7 @@ def test_compiled_runs_and_their_compiling_are_said() -> None:
         "In all runs latency and energy are of what torch.compile made of the module; memory and "
         "operations are of the module itself." in said
     )
-    assert "Compiling took 12 s to 30.25 s in 2 runs, which is in no latency." in said
+    assert "Compiling took 12 s to 30.25 s in 2 runs, which no latency includes." in said
     assert "In 2 of 3 runs latency" in statement([*made, on_gpu()])
     assert "torch.compile" not in statement([on_gpu()])
 

@@ -241,7 +241,7 @@ def is_operation(name: str) -> bool:
 
 def tensors_read(event: Any, device: str) -> Iterator[TensorSeen]:
     """Yield the input tensors of an operation (an event of torch's profiler) that lie on the
-    device; an axis of stride 0, whose entries are one, has the extent 1."""
+    device. An axis of stride 0 has the extent 1: all its entries are one number in memory."""
     for given in event.extra_fields.inputs:
         for one in given if isinstance(given, list) else (given,):
             address = getattr(one, "storage_data_ptr", None)

@@ -67,7 +67,7 @@ def _narrowed(f: Form, x: Array, name: str) -> Array:
 
 
 def _mapped(f: Form, x: Array, W: Array, at: Index | Poly, narrow: Array | None) -> Node:
-    """The entry `at` of x W, an expression; with `narrow`, the rows x A of an adapter, plus their
+    """The expression of entry `at` of x W; with `narrow`, the rows x A of an adapter, plus their
     product with the adapter's parameter B, called B_Q for W_Q1."""
     i, a = f.indices["i"], f.index("a", 1, x.shape[1])
     found: Node = sum_(x[i, a] * W[a, at], over=a)

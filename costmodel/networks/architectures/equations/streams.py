@@ -1,7 +1,7 @@
 """What are the equations of several residual streams with alternating updates, as in Gemma 3n?
 
-Rows come as S streams of d channels. A layer predicts all streams from their last values, runs one
-of them (the active one) through its sublayers, and corrects all streams by what that one became.
+Rows come as S streams of d channels. A layer predicts all streams from those of the layer before,
+runs one (the active stream) through its sublayers, and corrects all by what this stream became.
 
 Baykal et al. 2023, arXiv 2301.13310 (AltUp); transformers, Gemma3nTextAltUp.
 """
@@ -168,8 +168,8 @@ def _sized(f: Form, first: Array, mapped: Array) -> Array:
 
 @noting
 def opened() -> Mixer:
-    """Make the part that opens streams, as a mixer of rows x (l, d) to y (l, S, d): x, and linear
-    maps of x, scaled to the mean square of x."""
+    """Make the part that opens streams, as a mixer of rows x (l, d) to y (l, S, d): stream 1 is x,
+    the others are linear maps of x, each scaled row by row to the mean square of x."""
     m = _made("opened-streams", "Streams of embedded tokens")
     (l, d), S = m.sizes("l d"), several(m)
     x, y, W = m.input("x", l, d), m.output("y", l, S, d), m.parameter("W_S", S - 1, d, d)
@@ -184,8 +184,8 @@ def opened() -> Mixer:
 
 @noting
 def closed() -> Mixer:
-    """Make the part that closes streams, as a mixer of X (l, S, d) to y (l, d): the mean of the
-    first stream, and of linear maps of the others, scaled to the mean square of the first."""
+    """Make the part that closes streams, as a mixer of X (l, S, d) to y (l, d): the mean of S
+    streams, the first as it is, the others after linear maps, scaled to the first's mean square."""
     m = _made("closed-streams", "Mean of the streams")
     (l, d), S = m.sizes("l d"), several(m)
     X, y, W = m.input("X", l, S, d), m.output("y", l, d), m.parameter("W_S", S - 1, d, d)
