@@ -14,10 +14,11 @@ from costmodel.errors import ConventionError
 from costmodel.language.macros.norms import l2_norm, layer_norm
 from costmodel.language.nodes import Constant
 from costmodel.mixers import builtin
-from costmodel.program.conventions import OF_GRADIENTS, PADDINGS
+from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, convention
 from costmodel.program.lowering import lower, padded
 from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.proofs.gradients import GradientComparison
+from costmodel.questions.subject import system_of
 from tests import small
 from tests.test_adjoint import agree
 from tests.test_composites import LARGER, SYSTEMS, system
@@ -293,6 +294,37 @@ def test_a_softmax_computed_again_in_numbers() -> None:
     assert step == again | {"add": 3 * PAIRS + 2 * 7, "log": 2 * 7}
     kept = cm.activations(builtin("self-attention"), convention=(*rewrites, *FUSED[1:]))
     assert kept.at(**ATTENDING) == 5 * 6 * 7 + 2 * 7  # x, Q, K, V, R, and a logarithm a row
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "named"),
+    [
+        (("safe-softmax",), {"A.max"}),
+        (("online=4",), {"A.max"}),
+        (("loss=cross-entropy", "safe-softmax"), {"A.max", "y.loss.largest"}),
+    ],
+)
+def test_the_maximum_that_a_softmax_subtracts_gets_no_gradient(
+    rewrites: tuple[str, ...], named: set[str]
+) -> None:
+    """exp(s - m) / sum exp(s - m) is the same for any m, and so is x - m - log sum exp(x - m)."""
+    step = system_of(builtin("self-attention+bidirectional"), "direct", rewrites, "backward")
+    maxima = {e.array for e in step.forward.equations if e.array.cancels}
+    assert {array.name for array in maxima} == named
+    assert not any({*e.array.made_for} & maxima for e in step.backward)
+
+
+def test_a_safe_softmax_in_numbers() -> None:
+    """A subtraction for each pair, and comparisons of all pairs of a row but one, all forward."""
+    assert more((), "safe-softmax") == {}
+    step = more((), "safe-softmax", "training-step")
+    assert step == {"add": PAIRS, "compare": PAIRS - 2 * 7}
+
+
+def test_captions_name_the_gradient_that_is_left_out() -> None:
+    kept, out = ("strict", "mac,dense"), ("safe-softmax", "online=4")
+    assert all("gets no gradient" in convention(name).of_gradients for name in out)
+    assert not any("gets no gradient" in convention(name).of_gradients for name in kept)
 
 
 def test_a_scale_applied_to_what_scores_hand_on_in_numbers() -> None:

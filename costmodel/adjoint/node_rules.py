@@ -263,11 +263,10 @@ def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> No
         for part in node.parts:
             builder.hand(part.body, gradient, scope.inside(part.over))
         return
-    own = scope.equation.array.origin is None  # else the maximum is that of safe-softmax
-    mend = "give the index one range" if own else "leave out safe-softmax"
     said = f"{scope.equation.name}: the gradient of a maximum"
     if len(node.parts) > 1:
-        raise Unsupported(f"{said} over several ranges is not derived: {mend}")
+        one = "give the index one range"
+        raise Unsupported(f"{said} over several ranges is not derived: {one}")
     if len(node.over) > 1:
         one = "take a maximum over one index at a time"
         raise Unsupported(f"{said} over several indices is not derived: {one}")

@@ -41,7 +41,6 @@ from costmodel.language.nodes import (
     KINDS,
     MOST_NESTED,
     OPAQUE,
-    SHIFT,
     Array,
     Composite,
     Constant,
@@ -223,15 +222,15 @@ class System:
     @cached_property
     def active(self) -> frozenset[Array]:
         """The arrays whose gradients the gradients of `wanted` need: the arrays in `wanted` and all
-        computed from them; without arrays of positions, and without steps named `SHIFT` (the
-        maximum of scores and sink that a safe softmax with a sink subtracts)."""
+        computed from them; without arrays of positions, and without arrays whose entries cancel
+        (the maximum that a safe softmax subtracts)."""
         found = frozenset(self.wanted)
         while True:
             more = {
                 e.array
                 for e in self.equations
-                if e.array.below is None and not found.isdisjoint(e.value.arrays)
-                if e.array.origin is None or e.array.origin.step != SHIFT
+                if e.array.below is None and not e.array.cancels
+                if not found.isdisjoint(e.value.arrays)
             }
             if more <= found:
                 return found
@@ -391,6 +390,7 @@ class Form:
         latex: str = "",
         kernel: str = "contraction",
         below: Any = None,
+        cancels: bool = False,
     ) -> Array:
         """Declare an intermediate array with an extent, a size or number, for each axis, and return
         it.
@@ -400,6 +400,8 @@ class Form:
             kernel: the kernel class by which counters of other tools know its sums of products.
             below: the entries are positions in 1..below, computed by argmax, top_k or sort; a
                 function of the entry's positions may give the bound, as for a buffer.
+            cancels: the output is the same for any entries, as for the maximum that a softmax
+                subtracts: they get no gradient.
 
         Raises:
             EquationError: a declaration outside of the form's block, a bad or taken name, or a bad
@@ -416,7 +418,7 @@ class Form:
         extents = self.mixer.extents(name, shape)
         last = largest_position(name, below, extents)
         self.arrays[name] = Array(
-            name, "intermediate", extents, self.mixer, cite, latex, kernel, last
+            name, "intermediate", extents, self.mixer, cite, latex, kernel, last, cancels=cancels
         )
         self.array_places[name] = written_at()
         return self.arrays[name]

@@ -679,9 +679,6 @@ AGAIN = "again"
 MASKED = "masked"
 """The step of a softmax that adds a mask to the scores, under `mask=add`."""
 
-SHIFT = "shift"
-"""The step of a softmax with a sink that `safe-softmax` subtracts: it gets no gradient."""
-
 
 @dataclass(frozen=True)
 class Origin:
@@ -733,6 +730,9 @@ class Array(Written):
     last chunk may be short."""
     value: Any = field(default=None, repr=False)
     """For a buffer: its entries, as a table or as a function of positions and sizes."""
+    cancels: bool = field(default=False, repr=False)
+    """Whether the output is the same for any entries, as for the maximum m that a softmax subtracts
+    in exp(s - m) / sum of exp(s - m): the entries get no gradient."""
 
     def in_words(self) -> str:
         """The array, in words for messages."""

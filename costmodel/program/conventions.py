@@ -279,6 +279,14 @@ class Convention:
         """The options of the backward pass."""
         return parted(self.rewrites)[1]
 
+    @property
+    def of_gradients(self) -> str:
+        """Clauses for captions of a backward pass: from which gradient the pass starts, and which
+        array of the convention gets none."""
+        shift = "the maximum that a softmax subtracts cancels, and gets no gradient"
+        shifted = any(r == "safe-softmax" or rows_of_block(r, ONLINE) for r in self.rewrites)
+        return "; ".join([self.backward.given, *([shift] if shifted else ())])
+
 
 def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     """The convention that a text `a,b` or a sequence of names states: one accounting (how sums

@@ -68,7 +68,7 @@ def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
             i, c = f.index("i", 1, l), f.index("c", 1, u)
             scores = x
             if name == "stable":
-                largest, scores = f.array("largest", l), f.array("scores", l, u)
+                largest, scores = f.array("largest", l, cancels=True), f.array("scores", l, u)
                 largest[i] = max_over(x[i, c], over=c)
                 scores[i, c] = x[i, c] - largest[i]
             powers, total = f.array("powers", l, u), f.array("total", l)
@@ -168,6 +168,7 @@ def _arrays_after(loss: System, output: Array, owner: Mixer) -> dict[Array, Arra
         if array.role == "intermediate":
             part = array.name.replace("_", ",")
             named = derived(of, LOSS, f"loss.{array.name}", shape=shape, owner=owner, cite="",
+                            cancels=array.cancels,
                             latex=rf"{SYMBOL}^{{[\mathrm{{{part}}}]}}")  # fmt: skip
         elif array.role == "input":
             named = derived(of, LOSS, array.name, role="context", shape=shape, owner=owner, cite="",

@@ -199,7 +199,9 @@ class _Softmax:
         """A running maximum, or with a `scale` sum, of a row's `value` over blocks of keys, in a
         new array: (number of a block -> entry, equations of the first block, unless sums start from
         0, and of later ones). `step`: the end of the array's name."""
-        entry, q = _numbered(row, step, self.blocks), self.block.as_poly()
+        # of any maxima, as of any shift of a softmax, the results are the same
+        entry = _numbered(row, step, self.blocks, cancels=scale is None)
+        q = self.block.as_poly()
         before, later = entry(q - 1), self.of_block(value, q)
         later = Add(Mul(before, scale), later) if scale is not None else Maximum(before, later)
         first = [] if self.from_zero else [_defined(row, entry(ONE), self.of_block(value, ONE))]
@@ -288,10 +290,13 @@ def _reaches(row: Equation, begin: Poly, end: Poly) -> bool:
     return implied(frozenset().union(*around), between.upper[0] - between.lower[0])
 
 
-def _numbered(row: Equation, step: str, blocks: Poly) -> Callable[[Poly], Ref]:
+def _numbered(
+    row: Equation, step: str, blocks: Poly, *, cancels: bool = False
+) -> Callable[[Poly], Ref]:
     """A function from the number of a block, 1 to `blocks`, to the entry of a row in a new array
-    with the number as its first axis, named after the array that the author defines."""
-    array = derived(row.whole, ONLINE, step, shape=(blocks, *row.array.shape))
+    with the number as its first axis, named after the array that the author defines; `cancels` as
+    in `Array`."""
+    array = derived(row.whole, ONLINE, step, shape=(blocks, *row.array.shape), cancels=cancels)
     return lambda number: Ref(array, (number, *row.positions))
 
 

@@ -367,7 +367,7 @@ class Explanation:
         divided = "quotient-gradient" in self.convention.rewrites
         yield Paragraph(
             (
-                f"The gradient of an array has a bar; {self.convention.backward.given}. "
+                f"The gradient of an array has a bar; {self.convention.of_gradients}. "
                 f"{TILDE if self.convention.backward.recompute else ''}A factor of a product "
                 "gets the product's gradient times the other factor; in a quotient a/b, a gets "
                 "the gradient divided by b, and b gets that times "

@@ -333,7 +333,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     yield _note(f"bytes: {request.dtypes.caption_of(row.mixer for row in block.rows)}", *_IN_BYTES)
     yield from map(_note, of_a_board(block.rows, shown))
     if block.phase in TRAINING_STEP:
-        yield _note(request.convention.backward.given)
+        yield _note(request.convention.of_gradients)
         if (peer := request.convention.peer) and PEERS[peer].gradients:
             yield _note(f"{peer}: {PEERS[peer].gradients}")
     if block.phase == "inference" and computes_masked(request.convention.rewrites):

@@ -169,8 +169,9 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
     """Trace a module over the letters of its form's equations; d is n heads of width h, and a size
     that another size divides is a multiple of it, n = g*q with a letter q that the equations lack.
     If the module calls fused kernels, the `fused` backend counts each as one operation. If the
-    equations have no gradient, the forward pass is traced alone, and its formulas by cases are left
-    to the comparison if the equations count by quotients of sizes."""
+    equations have no gradient, the forward pass is traced alone. If the equations count by
+    quotients of sizes, formulas by cases are left to the comparison, which writes a size by its
+    quotient: a search here would end without formulas after `MOST_RUNS` runs."""
     parts = multiples(mixer)
     letters = [x for x in letters_of(mixer, "training", described.form) if x != "b"]
     over = {x: str(parts.get(x, 1)) for x in letters}
@@ -199,7 +200,7 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
         backend=backend,
         grad=grad,
         memory=False,
-        cases=grad == "both" or not counts_by_quotients(mixer, described),
+        cases=not counts_by_quotients(mixer, described),
     )
 
 

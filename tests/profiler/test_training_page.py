@@ -12,6 +12,8 @@ import pytest
 
 import cli
 import costmodel as cm
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import divisors
 from costmodel.questions.question import SELECTS
@@ -165,17 +167,28 @@ def test_modules_are_traced_at_sizes_that_divide_each_other(
 
 
 @pytest.mark.parametrize(
-    ("name", "asked"), [("fixed-attention", ("none", False)), ("she", ("both", True))]
+    ("name", "refused", "asked"),
+    [
+        ("fixed-attention", True, ("none", False)),
+        ("fixed-attention", False, ("both", False)),
+        ("she", False, ("both", True)),
+    ],
 )
 def test_what_equations_lack_or_count_by_quotients_is_not_traced(
-    name: str, asked: tuple[str, bool], instead: Instead
+    name: str, refused: bool, asked: tuple[str, bool], instead: Instead
 ) -> None:
-    """No gradient over several ranges, and no search for cases beside those of floor(l/B)."""
+    """No trace of gradients where the equations have none, and no search for cases beside those of
+    floor(l/B)."""
 
     def noted(*_: object, **options: object) -> None:
         raise TraceError(f"{options['grad']} {options['cases']}")
 
-    instead(trace=noted)
+    def counted(_: Mixer, asked_of: object, *about: object) -> bool:
+        if asked_of == "backward":
+            raise Unsupported("no gradient")
+        return True
+
+    instead(trace=noted, **({"counted_page": counted} if refused else {}))
     mixer = cm.mixer(name)
     for row in training_page.rows_of_module(mixer, next(iter(implementations(mixer).values()))):
         assert isinstance(row, tuple) and row[-1] == "not traced: {} {}".format(*asked)

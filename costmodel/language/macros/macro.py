@@ -47,10 +47,12 @@ def under_any(write: Callable[[Equation, Composite], list[Equation]]) -> Writer:
     return lambda equation, composite, rewrites: write(equation, composite)
 
 
-def part_of(equation: Equation, step: str, shape: tuple[Poly, ...]) -> Array:
-    """A new array for a step of the composite in an equation."""
+def part_of(
+    equation: Equation, step: str, shape: tuple[Poly, ...], *, cancels: bool = False
+) -> Array:
+    """A new array for a step of the composite in an equation; `cancels` as in `Array`."""
     assert isinstance(equation.value, Composite)
-    return derived(equation.array, equation.value.name, step, shape=shape)
+    return derived(equation.array, equation.value.name, step, shape=shape, cancels=cancels)
 
 
 class Parts:
@@ -75,10 +77,11 @@ class Parts:
             places = [kept for place in places for kept in _spared(whole, place, index)]
         return places
 
-    def array(self, suffix: str, places: Sequence[Place]) -> Ref:
-        """An entry of a new array with these axes, named `A.exp` for suffix `exp` and array A."""
+    def array(self, suffix: str, places: Sequence[Place], *, cancels: bool = False) -> Ref:
+        """An entry of a new array with these axes, named `A.exp` for suffix `exp` and array A;
+        `cancels` as in `Array`."""
         shape = tuple(extent for _, extent in places)
-        array = part_of(self.equation, suffix, shape)
+        array = part_of(self.equation, suffix, shape, cancels=cancels)
         return Ref(array, tuple(position for position, _ in places))
 
     def add(self, entry: Ref, value: Node) -> None:
@@ -89,14 +92,15 @@ class Parts:
         place = self.equation.place
         self.written.append(Equation(entry.array, entry.positions, value, indices, whole, place))
 
-    def define(self, suffix: str, value: Node, *without: Index) -> Ref:
+    def define(self, suffix: str, value: Node, *without: Index, cancels: bool = False) -> Ref:
         """Add the equation of a step of the macro: a new array named with `suffix`, with the axes
         of the array that the macro's equation defines; returns the new array's entry.
 
         Args:
             without: indices that get no axis, because they are reduced over.
+            cancels: the result is the same for any entries, which get no gradient.
         """
-        found = self.array(suffix, self.places(*without))
+        found = self.array(suffix, self.places(*without), cancels=cancels)
         self.add(found, value)
         return found
 

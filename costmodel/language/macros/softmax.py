@@ -12,7 +12,6 @@ from costmodel.language.indices import Index
 from costmodel.language.macros.macro import Parts
 from costmodel.language.nodes import (
     MASKED,
-    SHIFT,
     Call,
     Composite,
     Constant,
@@ -80,8 +79,9 @@ def write_softmax(
 ) -> list[Equation]:
     """The equations that replace `equation`, whose right side is the softmax `composite`:
     exponentials, their sum over the composite's indices (with the sink's, a score that only the sum
-    has), and quotients. Under `safe-softmax` the maximum of row and sink is subtracted first; under
-    `mask=add` the 0 of a visible pair is added to each score of a row over some keys (j <= i).
+    has), and quotients. Under `safe-softmax` the maximum of row and sink is subtracted first, which
+    cancels in the quotients, and gets no gradient; under `mask=add` the 0 of a visible pair is
+    added to each score of a row over some keys (j <= i).
 
     Raises:
         EquationError: the softmax runs over an index that the left side lacks.
@@ -101,10 +101,10 @@ def write_softmax(
         return Call("exp", score if largest is None else Sub(score, largest))
 
     largest = None
-    if "safe-softmax" in rewrites and sink is None:
-        largest = parts.define("max", Reduce("max", scores, over), *over)
-    elif "safe-softmax" in rewrites:
-        largest = parts.define(SHIFT, maximum(Reduce("max", scores, over), sink), *over)
+    if "safe-softmax" in rewrites:
+        row: Node = Reduce("max", scores, over)
+        name, row = ("max", row) if sink is None else ("shift", maximum(row, sink))
+        largest = parts.define(name, row, *over, cancels=True)
     above = parts.define("exp", exponential(scores))
     total: Node = Reduce("sum", above, over)
     total = total if sink is None else total + exponential(sink)
