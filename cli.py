@@ -170,12 +170,18 @@ def table(
         ),
     ] = None,
     own: Own = None,
-    group: Annotated[str | None, typer.Option("--group", help="All mixers of a group.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="All mixers of a family, such as linear (`costmodel list`)."),
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every built-in mixer.")] = False,
     phase: Phase = "both",
     form: Form = None,
     symbolic: Annotated[
-        bool, typer.Option("--symbolic", help="Print formulas in sizes without values.")
+        bool,
+        typer.Option(
+            "--symbolic", help="Print formulas; sizes without a given value stay letters."
+        ),
     ] = False,
     convention: ConventionOption = "strict",
     recompute: Recompute = None,
@@ -367,7 +373,10 @@ def explain(
     ] = None,
     symbolic: Annotated[
         bool,
-        typer.Option("--symbolic", help="Print formulas in sizes without values; needs --against."),
+        typer.Option(
+            "--symbolic",
+            help="With --against: print formulas; sizes without a given value stay letters.",
+        ),
     ] = False,
     form: Form = None,
     phase: Phase = "both",
@@ -378,7 +387,11 @@ def explain(
     optimiser: Optimiser = None,
     board: Annotated[
         str | None,
-        typer.Option("--board", metavar="NAME", help="Show least time and bottleneck on a GPU."),
+        typer.Option(
+            "--board",
+            metavar="NAME",
+            help="A GPU of tables/devices, or BOARD.toml: show least time and bottleneck.",
+        ),
     ] = None,
     impl: PredictedModule = "",
     dtype: Annotated[
@@ -547,7 +560,7 @@ def verify(
     context: typer.Context,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help=("Files of claims (default: those of the project).")),
+        typer.Argument(help="Files of claims (default: tables/published)."),
     ] = None,
     own: Own = None,
     format_: Annotated[str, formatted("data")] = SCREEN,
@@ -587,7 +600,8 @@ def check(
         typer.Option(
             "--claim",
             metavar="'Q = FORMULA'",
-            help="Check a formula for quantity Q; or O(...); or O(...), B growing as sqrt(l).",
+            help="Check 'total = 4*l*d', 'span = O(l)' or 'total = O(l*sqrt(l)), B growing "
+            "as sqrt(l)'; an unknown quantity lists all.",
         ),
     ] = None,
     phase: Annotated[
@@ -597,7 +611,7 @@ def check(
         ),
     ] = "training",
     form: Annotated[
-        str | None, typer.Option("--form", help="Form that the claims are about.")
+        str | None, typer.Option("--form", help="Form of the equations that the claims are about.")
     ] = None,
     convention: ConventionOption = "strict",
     recompute: Recompute = None,
@@ -608,7 +622,7 @@ def check(
         typer.Option(
             "--symbols",
             metavar="N=l,...",
-            help=("Name the symbol of a size in the claim, and the letter here."),
+            help="Symbols of sizes in the claims, each with its letter in costmodel.",
         ),
     ] = "",
     mixers: Annotated[

@@ -427,8 +427,8 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: cm.traffic(m, "backward", convention="only=inputs", only="parameters"),
             ConventionError,
-            "only=inputs and only=parameters exclude each other: choose one of them, or neither: "
-            "both is the default",
+            "'only=inputs' and 'only=parameters' exclude each other: choose one of them, or "
+            "neither: both is the default",
         ),
         (
             lambda m: cm.peak(cm.mixer("dot-product-attention"), "backward", only="parameters"),

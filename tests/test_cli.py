@@ -388,7 +388,7 @@ BAD = {
     "table --symbols l=d --format latex": "already the model width of self-attention and 4 more; "
     "rename both, as in --symbols 'l=d,d=d_1', or give l another name",
     "table --symbols l=N,d=N --format latex": "gives l and d one name, N: give d another name",
-    "table --symbols l=N,l=M --format latex": "gives l two names: give one of them",
+    "table --symbols l=N,l=M --format latex": "--symbols 'l=N,l=M' names l twice",
     "explain mamba-2 --symbols n=h --format latex": "h is an index of the equations of mamba-2",
     "table --symbols l --format latex": "letter=name",
     "table --symbols l=T": "--symbols is for latex or markdown only: add --format latex",

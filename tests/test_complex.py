@@ -97,11 +97,11 @@ def test_a_recurrence_of_two_arrays_has_a_longest_path() -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        (lambda x, w: (x + w) * w, "reads the factor twice: define the factor as an array first"),
         (
-            lambda x, w: (x * w).squared,
-            "reads the factor twice: define the factor as an array first",
+            lambda x, w: (x + w) * w,
+            "the expression of x and w twice: define",
         ),
+        (lambda x, w: (x * w).squared, "the expression of x and w twice: define"),
         (lambda x, w: x / w, "write z / w as z \\* w.conjugate / w.squared"),
     ],
 )

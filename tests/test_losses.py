@@ -353,8 +353,8 @@ def test_both_ways_to_ask_are_one() -> None:
         (
             lambda m: convention("loss=squared-error,loss=cross-entropy"),
             ConventionError,
-            "loss=squared-error and loss=cross-entropy exclude each other: choose one of them, or "
-            "no loss: then the gradient of the output is given",
+            "'loss=squared-error' and 'loss=cross-entropy' exclude each other: choose one of them, "
+            "or no loss: then the gradient of the output is given",
         ),
         (
             lambda m: cm.count(m, "backward", convention="torch", loss="squared-error"),

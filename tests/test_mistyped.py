@@ -115,7 +115,7 @@ SAID = {
     "table she -o tests": "tests is a folder: give a file, such as tests/result",
     "table self-attention --n 3": "d divisible by n, such as d = 126 or 129, or n = 2 or 4",
     "table self-attention+rotary --d 100 --n 4": "d divisible by 2*n, such as d = 96 or 104, or n",
-    "table she --format latex --symbols l=N,l=M": "--symbols gives l two names: give one of them",
+    "table she --format latex --symbols l=N,l=M": "'l=N,l=M' names l twice: leave out one",
     "crossover she me --by state --phase backward": "exists in inference only, not in backward",
     "memory gpt-2 --context 4k": "covers 1024 positions: choose t = 1024 at most (--context 1024)",
     "explain gpt-2 --against she": "explain takes sizes, --phase and --convention for a network: "

@@ -219,7 +219,9 @@ class Crossover:
         found = reduce(_common, (one.line.values for one in self.candidates))
         if not found:
             names = ", ".join(self.names)
-            raise SizeError(f"no {self.over} is possible for all of {names}: change another size")
+            raise SizeError(
+                f"no {self.over} is allowed in all of {names}: change another size's value"
+            )
         return found
 
     @cached_property
@@ -315,7 +317,7 @@ class Crossover:
         if all(len(one.least) == len(self.names) for one in found):
             names = " and ".join(self.names)
             same = f"the same {self.figure.name} at every {self.over}"
-            raise Unanswered(f"{names} have {same} allowed in all: choose another figure")
+            raise Unanswered(f"{names} have {same} that all of them allow: compare another figure")
         return tuple(found)
 
     @property
@@ -334,7 +336,7 @@ class Crossover:
             apart = _times(right[0], left[1]) - _times(left[0], right[1])
             if apart.is_zero:
                 raise Unanswered(
-                    f"{one} and {two} have the same {self.figure.name} at every size: choose "
+                    f"{one} and {two} have the same {self.figure.name} at every size: compare "
                     "another figure"
                 )
             for name, other, difference in ((one, two, apart), (two, one, apart * -1)):
@@ -520,7 +522,7 @@ def compared(
     if any(dtypes) and not timed and not figure.unit.endswith(("bytes", "/byte")):
         raise TableError(
             f"{figure.name} is the same for all element types: leave out the element types, or "
-            "choose a figure in bytes, such as traffic or state_bytes"
+            "compare a number of bytes, such as traffic or state_bytes"
         )
     over = over or usual_size(chosen)
     given = {}  # letter -> the one value of a size that is not open

@@ -92,7 +92,7 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
         value = cost.at(line.sizes(line.values[0]))
         raise Unanswered(
             f"{figure.name} of {case.mixer.name} is {value:,} at every {letter}, and that of "
-            f"{other.mixer.name} is {target:,}: vary another size"
+            f"{other.mixer.name} is {target:,}: choose another size to vary"
         )
     # parameters (`always`) have a value also where t is beyond a table of positions
     outside = Quantity((Exact(), *([] if figure.always else uncovered(case.about))))

@@ -34,7 +34,7 @@ def symbols(text: str) -> dict[str, str]:
                 f"letter is that of a size, {', '.join(LETTERS)} or one that a mixer declares"
             )
         if found.setdefault(symbol_name(name), letter) != letter:
-            raise SizeError(f"--symbols gives the symbol {name} two letters: give it one")
+            raise SizeError(f"--symbols '{text}' gives {name} two letters: leave out one of them")
     return found
 
 

@@ -101,7 +101,9 @@ def named_rows(texts: Iterable[str]) -> dict[str, str]:
             )
         name = load_mixer(rest[0]).origin or rest[0]
         if found.setdefault(row, name) != name:
-            raise UnknownMixer(f"--mixers gives the row {row} two mixers: give the row one mixer")
+            raise UnknownMixer(
+                f"--mixers gives the row {row} two mixers, {found[row]} and {name}: leave out one"
+            )
     return found
 
 

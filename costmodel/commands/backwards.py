@@ -80,7 +80,10 @@ def budget(
             **{**AMOUNT, "metavar": "FIGURE=AMOUNT"},
         ),
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", help="All mixers of a group.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="All mixers of a family, such as linear (`costmodel list`)."),
+    ] = None,
     phase: OnePhase = None,
     form: Form = None,
     convention: ConventionOption = "strict",
@@ -142,7 +145,10 @@ def match(
     ],
     to: Annotated[str, typer.Option("--to", metavar="MIXER", help="The mixer to be matched.")],
     by: Annotated[
-        str, typer.Option("--by", metavar="FIGURE", help="parameters, total, state, ...")
+        str,
+        typer.Option(
+            "--by", metavar="FIGURE", help="Figure, such as state; an unknown one lists all."
+        ),
     ],
     vary: Annotated[
         str, typer.Option("--vary", metavar="LETTER", help="Size of MIXER to solve for.")

@@ -49,7 +49,10 @@ def crossover(
     ],
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
     by: Annotated[
-        str, typer.Option("--by", metavar="FIGURE", help="Figure: total, mul, traffic, span, ...")
+        str,
+        typer.Option(
+            "--by", metavar="FIGURE", help="Figure, such as total; an unknown one lists all."
+        ),
     ] = "total",
     over: Annotated[
         str | None,
@@ -62,11 +65,14 @@ def crossover(
     ] = None,
     phase: OnePhase = None,
     form: Annotated[
-        str | None, typer.Option("--form", metavar="NAME", help="A form of all, or all.")
+        str | None,
+        typer.Option("--form", metavar="NAME", help="A form that every mixer has, or all forms."),
     ] = None,
     symbolic: Annotated[
         bool,
-        typer.Option("--symbolic", help="Print the condition in sizes without values."),
+        typer.Option(
+            "--symbolic", help="Print conditions; sizes without a given value stay letters."
+        ),
     ] = False,
     convention: ConventionOption = "strict",
     recompute: Recompute = None,

@@ -44,7 +44,7 @@ def model(
         str | None, typer.Argument(metavar="[NAME]", help="A network; --list shows them all.")
     ] = None,
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
-    list_: Annotated[bool, typer.Option("--list", help="Which networks have a name.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the named networks.")] = False,
     hf: Annotated[
         Path | None,
         typer.Option("--hf", metavar="config.json", help="Read a published model's configuration."),
@@ -142,12 +142,17 @@ def model(
     loss: Annotated[bool | None, choice("--loss/--no-loss", "The cross-entropy.")] = None,
     symbolic: Annotated[
         bool,
-        typer.Option("--symbolic", help="Print formulas in sizes without values."),
+        typer.Option(
+            "--symbolic", help="Print formulas; sizes without a given value stay letters."
+        ),
     ] = False,
     convention: Annotated[
         str,
         typer.Option(
-            "--convention", metavar="A,B", help=("Accounting, also dropout=free or dropout=mul.")
+            "--convention",
+            metavar="A,B",
+            help="Rules of counting, such as mac,dense; also dropout=free or dropout=mul; "
+            "an unknown name lists all.",
         ),
     ] = "strict",
     columns: Annotated[
@@ -158,7 +163,11 @@ def model(
     ] = None,
     board: Annotated[
         str | None,
-        typer.Option("--board", metavar="NAME", help="Predict the time of generation on a GPU."),
+        typer.Option(
+            "--board",
+            metavar="NAME",
+            help="A GPU of tables/devices, or BOARD.toml: predict the time of generation.",
+        ),
     ] = None,
     at: Annotated[
         str | None,

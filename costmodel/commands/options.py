@@ -130,9 +130,16 @@ def text_as_typed(parameter: Any) -> None:
 
 
 Mixers = Annotated[
-    list[str] | None, typer.Argument(metavar="[MIXER]...", help="Names, FILE.py:NAME, or models.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[MIXER]...",
+        help="Names (`costmodel list`, `costmodel model --list`), FILE.py:NAME or config.json.",
+    ),
 ]
-Form = Annotated[str | None, typer.Option("--form", metavar="NAME", help="A form, or all.")]
+Form = Annotated[
+    str | None,
+    typer.Option("--form", metavar="NAME", help="A form shown by `costmodel list`, or all."),
+]
 Phase = Annotated[
     str,
     typer.Option(
@@ -144,7 +151,8 @@ ConventionOption = Annotated[
     typer.Option(
         "--convention",
         metavar="A,B",
-        help=("Accounting with any rewrites, or a peer (another counter)."),
+        help="Rules of counting: strict or mac, then any rewrites of equations, such as mac,dense; "
+        "or torch or fvcore, to count as these do; an unknown name lists all.",
     ),
 ]
 
@@ -153,7 +161,7 @@ Own = Annotated[
     typer.Option(
         "--own",
         metavar="FILE.py",
-        help=("Import a Python file of mixers that the file of data names; repeatable."),
+        help="Import a Python file whose mixers the claims or records name; repeatable.",
     ),
 ]
 
@@ -188,7 +196,7 @@ Width = Annotated[
     typer.Option(
         "--width",
         metavar="3.3in",
-        help="Width of LaTeX tables: a length, or a class for its columns: icml, acl, ieee, ...",
+        help="Width of LaTeX tables, or a document class: icml, acl; an unknown one lists all.",
     ),
 ]
 _WIDTH = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?)(in|cm|mm|pt)")
@@ -233,7 +241,9 @@ Ignored = Annotated[
 Recompute = Annotated[
     str | None,
     typer.Option(
-        "--recompute", metavar="A,B", help=("Backward pass: arrays to recompute, not keep; or all.")
+        "--recompute",
+        metavar="A,B",
+        help="Backward pass: arrays to recompute, or all; an unknown name lists them.",
     ),
 ]
 Only = Annotated[
@@ -301,7 +311,7 @@ PredictedModule = Annotated[
     typer.Option(
         "--impl",
         metavar="NAME",
-        help="With --board: module to predict the time of (default: kernels, else fastest).",
+        help="With --board: the implementation to predict (default: kernels, else the fastest).",
     ),
 ]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from costmodel.errors import EquationError, WrongKind, described
 from costmodel.language.arguments import checked
-from costmodel.language.nodes import Array, Node
+from costmodel.language.nodes import Array, Node, refs
 from costmodel.language.writing import function, sum_
 from costmodel.symbolic.refused_operators import compared_by_structure, refuse_truth
 
@@ -72,9 +72,10 @@ def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
     entry, a constant or the negative of one is free."""
     for part in (number.real, number.imag):
         if not part.is_free:
+            read = dict.fromkeys(ref.array.name for ref, _ in refs(part))
             raise EquationError(
-                "each factor of a complex product must be an entry of an array, as the product "
-                "reads the factor twice: define the factor as an array first"
+                "a complex product reads each factor twice, and would compute the expression of "
+                f"{' and '.join(read)} twice: define the expression as an array first"
             )
     return number.real, number.imag
 

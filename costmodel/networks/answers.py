@@ -482,7 +482,7 @@ class NetworkAnswers(Answers):
     @property
     def system(self) -> System:
         """Always raises Unanswered: a network has no equations beside those of its parts."""
-        raise Unanswered("a network has no equations of its own: ask for those of its parts")
+        raise Unanswered("a network has no equations of its own: ask for those of its mixers")
 
     @property
     def unanswered(self) -> str | None:

@@ -350,7 +350,7 @@ class Configuration:
             value = self.fields.get(name, allowed[0])
             if value not in allowed:
                 raise self.refused(
-                    f"{name} = {value!r} is not known here: expected "
+                    f"{name} = {value!r} is not supported: expected "
                     f"{' or '.join(map(repr, allowed))}"
                 )
 
@@ -375,7 +375,7 @@ class Configuration:
         name = named[0] if isinstance(named, list) else named
         if not isinstance(name, str) or name not in known:
             raise self.refused(
-                f"architecture '{name}' is not known here: expected one of {', '.join(known)}"
+                f"architecture '{name}' is not supported: expected one of {', '.join(known)}"
             )
         return name
 

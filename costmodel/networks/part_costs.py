@@ -58,7 +58,7 @@ def counting(names: str | Iterable[str] | Counting = "strict") -> Counting:
     chosen = [part for part in dict.fromkeys(parts) if part.startswith("dropout")]
     if len(chosen) > 1 or any(part not in DROPOUTS for part in chosen):
         raise ConventionError(
-            f"expected one rule of what dropout costs, {' or '.join(DROPOUTS)}, got "
+            f"expected one rule for the cost of dropout, {' or '.join(DROPOUTS)}, got "
             f"'{','.join(chosen)}'"
         )
     others = [part for part in parts if part not in chosen]

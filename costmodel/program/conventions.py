@@ -312,6 +312,11 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     return _read(parts)
 
 
+def _quoted(names: Iterable[str]) -> str:
+    """The names in quotation marks, joined by "and": 'strict' and 'mac'."""
+    return " and ".join(f"'{name}'" for name in names)
+
+
 @cache
 def _read(parts: tuple[str, ...]) -> Convention:
     """The convention of the names `parts`, each once, sorted into accounting, rewrites or peer. The
@@ -329,27 +334,23 @@ def _read(parts: tuple[str, ...]) -> Convention:
         )
     if len(accountings) > 1 or len(scales) > 1:
         raise ConventionError(
-            f"{' and '.join(accountings + scales)} exclude each other: choose one of them"
+            f"{_quoted(accountings + scales)} exclude each other: choose one of them"
         )
     online = [p for p in parts if rows_of_block(p, ONLINE)]
-    for several in (masked, online):
-        if len(several) > 1:
-            raise ConventionError(f"{' and '.join(several)} exclude each other: choose one of them")
     padded = [p for p in parts if p in PADDINGS]
-    if len(padded) > 1:
-        raise ConventionError(
-            f"{' and '.join(padded)} each say where zeros stand: choose one of them"
-        )
+    for several in (masked, online, padded):
+        if len(several) > 1:
+            raise ConventionError(f"{_quoted(several)} exclude each other: choose one of them")
     if padded and "dense" not in parts:
         raise ConventionError(
-            f"{padded[0]} stores zeros, which only dense multiplies: add dense, as in "
+            f"'{padded[0]}' stores zeros, and only 'dense' counts multiplications by zeros: write "
             f"dense,{padded[0]}"
         )
     for begin, (_, without) in _ONE_OF.items():
         chosen = [p for p in parts if p.startswith(begin)]
         if len(chosen) > 1:
             raise ConventionError(
-                f"{' and '.join(chosen)} exclude each other: choose one of them, or {without}"
+                f"{_quoted(chosen)} exclude each other: choose one of them, or {without}"
             )
     if peers:
         return Convention(peer=peers[0])

@@ -46,8 +46,9 @@ def bytes_in_rows(dtype: str, row: Poly) -> Poly:
     entries, taken = QUANTISED[dtype]
     if len(row.terms) != 1:
         raise Unanswered(
-            f"{dtype} stores rows of {row} entries in blocks of {entries}: give numbers for these "
-            "sizes, or choose an unquantised type, such as bf16"
+            f"{dtype} stores rows in blocks of {entries} entries, and how many of them a row "
+            f"of {row} entries takes is not derived: choose an unquantised type, such as bf16, or "
+            f"give numbers for {', '.join(sorted(row.letters))}"
         )
     return (row + entries - 1) // entries * taken / row
 

@@ -313,7 +313,7 @@ def _scale_name(rewrites: Iterable[str]) -> str:
     `rewrites`, else the first of `SCALES`; ValueError if several are named."""
     chosen = [name for name in rewrites if name in SCALES]
     if len(chosen) > 1:
-        raise ValueError(f"{' and '.join(chosen)} exclude each other: choose one of them")
+        raise ValueError(f"{' and '.join(map(repr, chosen))} exclude each other: choose one")
     return chosen[0] if chosen else SCALES[0]
 
 

@@ -106,7 +106,9 @@ def best(case: Case, figure: Figure) -> Best:
     values = ((value, size) for size, value in _costs(case, figure, letter, last, tried))
     value, size = min(values, default=(0, 0))
     if not size:
-        raise Unanswered(f"no {letter} from 1 to {last} exists: change another size")
+        raise Unanswered(
+            f"no {letter} from 1 to {last} is allowed: change the value of another size"
+        )
     return Best(size, value)
 
 

@@ -591,7 +591,7 @@ def symbol_names(text: str, mixers: Sequence[Mixer], *, explained: bool = False)
                 f"--symbols takes letter=name, such as l=N,d=d_model or t=\\tau, got '{part}'"
             )
         if letter in found:
-            raise SizeError(f"--symbols gives {letter} two names: give one of them")
+            raise SizeError(f"--symbols '{text}' names {letter} twice: leave out one name")
         head, _, tail = name.partition("_")
         head = head if len(head) == 1 or head.startswith("\\") else rf"\mathrm{{{head}}}"
         found[letter] = rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head

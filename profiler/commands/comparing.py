@@ -58,7 +58,8 @@ def compare(
         str, typer.Option("--phase", help="training (forward), inference, backward, training-step.")
     ] = "training",
     impl: Annotated[
-        str, typer.Option("--impl", metavar="A,B", help="Implementation where none is named.")
+        str,
+        typer.Option("--impl", metavar="A,B", help="Implementations of mixers named without one."),
     ] = "all",
     dtype: Annotated[str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; a list.")] = "fp32",
     device: Device = None,

@@ -416,7 +416,8 @@ def reconcile(
     context: typer.Context,
     asked: Asked,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE.jsonl", help="Records, not new runs.")
+        Path | None,
+        typer.Option("--from", metavar="FILE.jsonl", help="Read these records; measure nothing."),
     ] = None,
     own: Own = None,
     counts_only: Annotated[bool, COUNTS_ONLY] = False,

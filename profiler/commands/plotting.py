@@ -70,7 +70,10 @@ def plot(
         ),
     ] = None,
     by: Annotated[
-        str, typer.Option("--by", metavar="FIGURE", help="Figure: total, mul, traffic, span, ...")
+        str,
+        typer.Option(
+            "--by", metavar="FIGURE", help="Figure, such as total; an unknown one lists all."
+        ),
     ] = "total",
     over: Annotated[
         str | None,
@@ -91,7 +94,8 @@ def plot(
         str | None, typer.Option("--phase", metavar="A,B", help="The phase; of records, several.")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--form", metavar="NAME", help="A form of all, or all.")
+        str | None,
+        typer.Option("--form", metavar="NAME", help="A form that every mixer has, or all forms."),
     ] = None,
     convention: ConventionOption = "strict",
     dtype: Annotated[
@@ -104,7 +108,9 @@ def plot(
     board: OnBoard = None,
     only: Annotated[
         str | None,
-        typer.Option("--only", metavar="A,B", help="Of records: mixers, or MIXER:IMPLEMENTATION."),
+        typer.Option(
+            "--only", metavar="A,B", help="Of records: show only MIXER or MIXER:IMPLEMENTATION."
+        ),
     ] = None,
     own: Own = None,
     ignore: Ignored = None,

@@ -39,7 +39,7 @@ def study(
         str | None,
         typer.Argument(metavar="[NAME]", help="A study (--list), or your plan, FILE.toml."),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Which studies there are.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the studies.")] = False,
     device: Device = None,
     output: Annotated[
         Path | None,

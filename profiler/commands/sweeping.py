@@ -228,9 +228,9 @@ def conclude(
 
 
 def merge(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE.jsonl...", help="Measurements.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.jsonl...", help="Files to merge.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.jsonl", help="The one file.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE.jsonl", help="The merged file.")
     ] = None,
     allow_mixed: Annotated[
         bool, typer.Option("--allow-mixed", help="Merge different environments; label the records.")

@@ -32,13 +32,20 @@ def trace(
             "returns a module of x (b, l, d), or a pair (module, inputs).",
         ),
     ],
-    over: Annotated[str, typer.Option("--over", metavar="l,h,n", help="Letters of the formulas.")],
+    over: Annotated[
+        str,
+        typer.Option("--over", metavar="l,h,n", help="Sizes that the formulas keep as letters."),
+    ],
     let: Annotated[
         list[str] | None,
         typer.Option("--let", metavar="d=n*h", help="Define a size by a formula of other sizes."),
     ] = None,
     backend: Annotated[
-        str, typer.Option("--backend", help="math (torch's decompositions) or fused.")
+        str,
+        typer.Option(
+            "--backend",
+            help="math (torch's decompositions), or fused (attention is one operation).",
+        ),
     ] = "math",
     grad: Annotated[
         str | None,
@@ -51,14 +58,17 @@ def trace(
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option("--mode", metavar="train|eval", help="By default the mode after building."),
+        typer.Option(
+            "--mode", metavar="train|eval", help="Mode of the module (default: as it is built)."
+        ),
     ] = None,
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="d=128,l=256", help="Also print numbers at these sizes."),
     ] = None,
     against: Annotated[
-        str | None, typer.Option("--against", metavar="MIXER", help="Subtract its equations.")
+        str | None,
+        typer.Option("--against", metavar="MIXER", help="Subtract the equations of this mixer."),
     ] = None,
     format_: Annotated[str, formatted("data")] = "rich",
     output: Output = None,

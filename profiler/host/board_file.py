@@ -87,7 +87,8 @@ class Within:
         Other keywords are ignored; `INTERRUPTED` is no label of a least sample."""
         share = self.seconds / CALLS
         if self.clock() > self._begun + self.seconds - share:
-            return Unavailable(f"the {self.seconds:g} seconds had passed: give more by --seconds")
+            said = f"the {self.seconds:g} seconds of --seconds had passed"
+            return Unavailable(f"{said} before this measurement: give a larger --seconds")
         limits = LatencyLimits(
             min_blocks=5, max_blocks=50, min_seconds=share / 4, max_seconds=share / 2,
             busy_seconds=share / 4, warmup_seconds=share / 2,

@@ -188,5 +188,5 @@ def cuda_facts(place: torch.device, reasons: dict[str, str]) -> dict[str, Any]:
     l2 = getattr(properties, "L2_cache_size", 0)
     if l2 > 0:
         return found | {"l2_bytes": l2}
-    reasons["l2_bytes"] = "torch does not tell the size of this board's L2 cache"
+    reasons["l2_bytes"] = "this version of torch does not report the size of the board's L2 cache"
     return found

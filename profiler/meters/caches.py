@@ -44,7 +44,7 @@ def flush_for(device: torch.device) -> Flush:
 def gpu_flush(device: torch.device) -> Flush:
     """A flush that reads a buffer of at least 256 MiB and at least twice the L2."""
     held = l2_bytes(torch.cuda.get_device_properties(device))
-    source = L2_SOURCE if held else "not told by this torch"
+    source = L2_SOURCE if held else "not reported by this version of torch"
     return reading_flush(max(2 * (held or 0), LEAST_GPU_BYTES), device, held, source)
 
 
@@ -70,7 +70,10 @@ def cache_bytes(device: torch.device) -> tuple[int, str]:
         return last_level_bytes()
     held = l2_bytes(torch.cuda.get_device_properties(device))
     if held is None:
-        raise CacheError("this torch does not tell how large the GPU's L2 is")
+        raise CacheError(
+            f"torch {torch.__version__} does not report the size of the GPU's L2 cache: install a "
+            "newer torch"
+        )
     return held, L2_SOURCE
 
 

@@ -273,7 +273,7 @@ def held_bytes(processes: Iterable[Any]) -> int:
     """The bytes that these processes hold; SensorError if the driver does not tell."""
     held = [process.usedGpuMemory for process in processes]
     if None in held:
-        raise SensorError("the driver does not tell how many bytes each process holds")
+        raise SensorError("the driver does not report how many bytes each process holds")
     return int(sum(held))
 
 

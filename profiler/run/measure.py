@@ -592,7 +592,7 @@ def activation_bytes(work: PreparedCall, request: Request) -> Measured:
     try:
         found = kept(work.forward, kind, owned(work), inputs_of(work))
     except Exception as error:  # a module of a user's own may raise anything
-        return Unavailable(f"the tensors kept for backward are not listed: {reason_of(error)}")
+        return Unavailable(f"could not list the tensors kept for backward: {reason_of(error)}")
     return taken_once("activations", found.total, found.to_json())
 
 

@@ -225,8 +225,8 @@ ABOUT_COLUMNS = (
           "flushed before each call",)),
     Note(("latency: the median of the samples; with ≈ an estimate: a low quantile of short "
           "regions on a busy machine, or one sample",)),
-    Note(("range, of the hot latency: the 20 % to 80 % quantiles of the samples; of an estimate, "
-          "from a bound below the least time to the median",)),
+    Note(("range: the 20 % to 80 % quantiles of the samples of the hot latency; where it "
+          "is an estimate (≈), from below the fastest sample to at most the median sample",)),
     Note((MEMORY,)),
     Note(("compiling: time of the first calls, until the compiled call's time is steady; in no "
           "latency",), ("compile",)),

@@ -160,9 +160,10 @@ def size_of_one(letter: str, mixers: Sequence[str]) -> None:
     """StudyError for a letter that is a size of no mixer, and for l and d, which the grid sets."""
     if letter in ("l", "d") or not any(letter in load_mixer(name).letters for name in mixers):
         there = dict.fromkeys(x for name in mixers for x in load_mixer(name).letters)
-        own = ", ".join(x for x in there if x not in ("l", "d")) or "there is none"
+        own = ", ".join(x for x in there if x not in ("l", "d"))
         raise StudyError(
-            f"'{letter}' is not among the sizes of {', '.join(mixers)} other than l and d: {own}"
+            f"'{letter}' is no size of {', '.join(mixers)} besides l and d, which the grid sets: "
+            + (f"expected one of {own}" if own else "these mixers have no other size")
         )
 
 

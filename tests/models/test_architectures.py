@@ -365,7 +365,7 @@ REFUSED = [
     ({"model_type": "mamba2", "num_heads": 7}, "head_dim = 64 is 448: expected 8192, which"),
     ({"model_type": "jetmoe", "num_experts_per_tok": 9}, "_per_tok = 9 is more than num_local"),
     ({"model_type": "jetmoe", "num_attention_heads": 16}, "= 16 contradicts other fields, from"),
-    ({"model_type": "roformer", "rotary_value": True}, "rotary_value = True is not known here"),
+    ({"model_type": "roformer", "rotary_value": True}, "rotary_value = True is not supported"),
     ({"model_type": "mpt", "d_model": 24}, "n_heads = 16 does not divide d_model = 24"),
     ({**LLAMA, "head_dim": 3}, "needs head_dim/2 to be whole, got 3/2 (head_dim = 3); choose head_"
      "dim divisible by 2, such as head_dim = 2 or 4"),
@@ -400,7 +400,7 @@ REFUSED = [
     ({**LLAMA, "num_attention_heads": 0}, "'num_attention_heads' must be a positive integer"),
     ({**LLAMA, "mlp_bias": "no"}, "'mlp_bias' must be true or false, got 'no'"),
     ({**LLAMA, "rope_scaling": {"partial_rotary_factor": 0.5}}, "'partial_rotary_factor' = 0.5"),
-    ({**LLAMA, "architectures": ["LlamaForTokenClassification"]}, "is not known here: expected"),
+    ({**LLAMA, "architectures": ["LlamaForTokenClassification"]}, "is not supported: expected"),
     ({"model_type": "laguna", "num_attention_heads_per_layer": [48, 24]},
      "num_attention_heads_per_layer = [48, 24] is not read: expected num_attention_heads for each"),
     ({"model_type": "mllama_text_model", "cross_attention_layers": ["3"]},

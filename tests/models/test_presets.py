@@ -250,9 +250,9 @@ REFUSED = [
     ({**GPT2, "n_embd": None}, "the size 'n_embd' is missing"),
     ({**GPT2, "n_layer": 1.5}, "'n_layer' must be a positive integer, got 1.5"),
     ({**GPT2, "activation_function": "mish"}, "activation_function 'mish' is unknown"),
-    ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "= True is not known here"),
+    ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "= True is not supported"),
     ({**BERT, "position_embedding_type": "relative_key"}, "expected 'absolute'"),
-    ({**BERT, "is_decoder": True}, "is_decoder = True is not known here: expected False"),
+    ({**BERT, "is_decoder": True}, "is_decoder = True is not supported: expected False"),
 ]  # fmt: skip
 
 

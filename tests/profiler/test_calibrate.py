@@ -132,7 +132,7 @@ def test_no_call_is_timed_after_the_seconds() -> None:
     meter = Within(10.0, taking(0.1), lambda: next(now))
     assert isinstance(meter(lambda: None, device=CPU), Reading)
     late = meter(lambda: None, device=CPU)
-    assert isinstance(late, Unavailable) and "the 10 seconds had passed" in late.reason
+    assert isinstance(late, Unavailable) and "the 10 seconds of --seconds had passed" in late.reason
 
 
 def test_the_command_writes_a_board_that_table_takes(tmp_path: Path, instead: Instead) -> None:

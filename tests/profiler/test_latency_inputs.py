@@ -104,7 +104,7 @@ def test_the_cache_of_a_gpu_is_its_l2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", told)
     assert cache_bytes(torch.device("cuda"))[0] == 50 * 2**20
     del Properties.L2_cache_size
-    with pytest.raises(CacheError, match="does not tell"):
+    with pytest.raises(CacheError, match="does not report the size"):
         cache_bytes(torch.device("cuda"))
 
 

@@ -78,7 +78,7 @@ def test_a_process_that_is_not_listed_is_a_reason(listed: Simulated) -> None:
 def test_a_driver_that_does_not_tell_what_each_holds_is_a_reason(listed: Simulated) -> None:
     listed.call("sim_process", 1, os.getpid(), NOT_AVAILABLE)
     said = driver_check(CUDA)["driver_reason"]
-    assert said == "NVML: the driver does not tell how many bytes each process holds"
+    assert said == "NVML: the driver does not report how many bytes each process holds"
 
 
 def test_a_board_that_lists_nobody_is_a_reason(listed: Simulated) -> None:

@@ -821,12 +821,14 @@ operations = 1_000_000_000
         (
             "phases",
             'as_wide = ["f"]\nphases',
-            "as_wide: 'f' is not among the sizes of self-attention, me other than l and d: n",
+            "as_wide: 'f' is no size of self-attention, me besides l and d, which the grid sets: "
+            "expected one of n",
         ),
         (
             'base = "self-attention"\n',
             'base = "he"\nas_wide = ["f"]\n',
-            "as_wide: 'f' is not among the sizes of he, me other than l and d: there is none",
+            "as_wide: 'f' is no size of he, me besides l and d, which the grid sets: "
+            "these mixers have no other size",
         ),
         ("phases", 'claim = "x"\nphases', "claim: no claim has the id 'x'"),
     ],

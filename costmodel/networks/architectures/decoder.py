@@ -428,7 +428,7 @@ def rotary(
     if given:
         name, value = next(iter(given.items()))
         raise c.refused(
-            f"rotary parameter '{name}' = {value!r} is not known here: take it out of the "
+            f"rotary parameter '{name}' = {value!r} is not supported: take it out of the "
             "configuration if it leaves the number of rotated channels as it is"
         )
     if turned is None:

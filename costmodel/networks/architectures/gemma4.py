@@ -67,7 +67,7 @@ def read(name: str, bare: str, c: Configuration) -> Description:
     whole = c.get("use_bidirectional_attention") == "all"
     if whole and shared:
         raise c.refused(
-            "use_bidirectional_attention = 'all' and 'num_kv_shared_layers' are not known "
+            "use_bidirectional_attention = 'all' and 'num_kv_shared_layers' are not supported "
             "together: give one of the two"
         )
     makers = _makers(c, kinds, number - shared) if shared else {}  # kind -> layer that makes keys
@@ -243,7 +243,7 @@ def _refuse_rotary(c: Configuration) -> None:
     for kind in KINDS:
         if given := {*c.rotary(kind)} - {FACTOR}:
             raise c.refused(
-                f"rotary parameter '{min(given)}' is not known here: expected {FACTOR} alone"
+                f"rotary parameter '{min(given)}' is not supported: expected {FACTOR} alone"
             )
 
 

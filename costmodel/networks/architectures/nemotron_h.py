@@ -142,11 +142,12 @@ def _kinds(c: Configuration) -> list[str]:
     or another number of layers in `num_hidden_layers`."""
     pattern, listed = c.get("hybrid_override_pattern"), c.get("layers_block_type", "layer_types")
     if not isinstance(pattern, str | None):
-        raise c.refused(f"'hybrid_override_pattern' must be letters in a string, got {pattern!r}")
+        letters = " ".join(KINDS)
+        raise c.refused(f"'hybrid_override_pattern' must be a string of {letters}, got {pattern!r}")
     if listed is None:
         if unknown := {*(pattern or "")} - {*KINDS}:
             raise c.refused(
-                f"hybrid_override_pattern has '{min(unknown)}': expected {' '.join(KINDS)}"
+                f"'hybrid_override_pattern' has '{min(unknown)}': expected {' '.join(KINDS)} alone"
             )
         found = [KINDS[letter] for letter in pattern or "ME*-"]
     else:

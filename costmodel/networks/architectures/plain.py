@@ -126,7 +126,7 @@ class Experts:
             power = type(value) in (int, float)
             share = power or (value is not None and c.switch(normal))
             if power and value != 1:
-                raise c.refused(f"{normal} = {value!r} is not known here: expected 1.0 or None")
+                raise c.refused(f"{normal} = {value!r} is not supported: expected 1.0 or None")
         routing = f"{self.scores}-normalised" if share else self.scores
         shared = self.shared
         if shared == "plain" and _switched(c, "mlp_bias"):
@@ -496,7 +496,7 @@ class Plain:
             return part("gated FFN", parts.gated_ffn(bias=bias, clamped=True))
         if self.ffn == "gated, normed":
             if named != "relu2":
-                raise c.refused(f"{self.activation} {named!r} is not known here: expected 'relu2'")
+                raise c.refused(f"{self.activation} {named!r} is not supported: expected 'relu2'")
             return part("gated FFN", parts.gated_ffn("relu", bias, normed=True))
         if self.ffn == "gated":
             return part("gated FFN", parts.gated_ffn(self._activation(c), bias))

@@ -85,7 +85,7 @@ def _tensors(held: Holding, part: Held, context: int, batch: int) -> Iterator[Te
     if len(rows) not in (0, len(ROWS)):
         raise Unanswered(
             f"{name} caches {', '.join(a.name for a in rows)}, and DynamicCache holds keys and "
-            "values alone"
+            "values alone: leave out --engine"
         )
     # values as wide as keys have the shape of keys, whichever axes their equations have
     as_keys = len({array.width for array in rows}) == 1

@@ -182,6 +182,11 @@ def palm(f: Figures) -> Counted:
     return found
 
 
+def _no_term(name: str, part: Part) -> Unanswered:
+    """The error of the formula of `name` for a recurrent mixer whose operations it leaves out."""
+    return Unanswered(f"{name}'s formula for MFU has no term for the recurrent mixer {part.mixer}")
+
+
 def megatron(f: Figures) -> Counted:
     """Megatron's operations for one token by term, six for each product (forward and backward):
     with weights but the router's; of pairs with half of all tokens in every attention; 4 V^2 n of a
@@ -200,7 +205,7 @@ def megatron(f: Figures) -> Counted:
         if p.kind == MIXERS and p.mixer == "gated-deltanet":
             found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["V"] ** 2 * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"this formula for MFU has no term for the recurrent mixer {p.mixer}")
+            raise _no_term("Megatron", p)
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
             found[p.kind] += 6 * (p.read - p.router)
     return found
@@ -219,7 +224,7 @@ def torchtitan(f: Figures) -> Counted:
             n, K, V = _delta_widths(p)
             found[JOINING] += 6 * 3 * n * K * V * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"this formula for MFU has no term for the recurrent mixer {p.mixer}")
+            raise _no_term("torchtitan", p)
     return found
 
 
@@ -245,7 +250,7 @@ def maxtext(f: Figures) -> Counted:
         if p.mixer == "gated-deltanet":
             found[JOINING] += 6 * 4 * p.sizes["n"] * p.sizes["K"] * p.sizes["V"] * p.layers
         elif p.kind == MIXERS and p.recurrent:
-            raise Unanswered(f"this formula for MFU has no term for the recurrent mixer {p.mixer}")
+            raise _no_term("MaxText", p)
         if p.kind in (MIXERS, FEED_FORWARD, HEAD):
             found[p.kind] += 6 * (p.read - _gate_entries(p))
     return found
