@@ -246,7 +246,7 @@ REFUSED = [
     ({"model_type": "new", "hc_mult": 4},
      "no part of a network here is several residual streams, and model_type 'new' is not known"),
     ({"model_type": "new"}, "model_type 'new' is not known: known are afmoe, albert, "),
-    ({**GPT2, "architectures": ["GPT2ForTokens"]}, "architecture 'GPT2ForTokens' is not known"),
+    ({**GPT2, "architectures": ["GPT2ForTokens"]}, "architecture 'GPT2ForTokens' is not supported"),
     ({**GPT2, "n_embd": None}, "the size 'n_embd' is missing"),
     ({**GPT2, "n_layer": 1.5}, "'n_layer' must be a positive integer, got 1.5"),
     ({**GPT2, "activation_function": "mish"}, "activation_function 'mish' is unknown"),
