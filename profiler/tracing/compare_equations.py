@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, islice
 from math import prod
 
 from costmodel.errors import Unanswered, UnknownMixer, Unsupported
@@ -221,9 +221,10 @@ def known_zero_arithmetic(trace: Trace) -> tuple[Classes, tuple[str, ...]]:
     return formulas, tuple(notes)
 
 
-def compare_passes(trace: Trace, name: str | Mixer) -> list[Difference]:
+def compare_passes(trace: Trace, name: str | Mixer, most: int | None = None) -> list[Difference]:
     """The differences between a traced module and a mixer's equations, of the forward and the
-    backward pass, by cases if the equations do; a pass that cannot be compared has a reason.
+    backward pass, by cases if the equations do; a pass that cannot be compared has a reason, as has
+    a backward pass of more than `most` cases.
 
     Raises:
         UnknownMixer: no such mixer.
@@ -234,7 +235,11 @@ def compare_passes(trace: Trace, name: str | Mixer) -> list[Difference]:
     forward = [*by_case(traces, mixer, "forward", SizeCase())]
     if (refused := refused_gradient(mixer, trace, forward)) is not None:
         return [*forward, not_compared(mixer, "backward", SizeCase(), refused)]
-    return [*forward, *by_case(traces, mixer, "backward", SizeCase())]
+    backward = [*islice(by_case(traces, mixer, "backward", SizeCase()), most and most + 1)]
+    if most and len(backward) > most:
+        too_many = TraceError(f"more than {most} cases of sizes: `costmodel trace` compares all")
+        backward = [not_compared(mixer, "backward", SizeCase(), too_many)]
+    return [*forward, *backward]
 
 
 def refused_gradient(

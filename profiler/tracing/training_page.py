@@ -63,6 +63,8 @@ AT_SIZES = (
     f"{','.join(FORMULAS[2:])}`, with the mixer and the form of the row"
 )
 """The command for the numbers in place of the dashes of a row."""
+MOST_ROWS = 12
+"""The most cases of a backward pass, a row each."""
 FUSED = frozenset((FUSED_ATTENTION, "recurrent-layer"))
 """Kernel classes whose operations a trace counts as one each."""
 
@@ -151,7 +153,7 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
         yield (mixer.name, described.name, "", "", f"not traced: the form has a free size, {chunk}")
         return
     try:
-        found = compare_passes(_trace(mixer, described), mixer)
+        found = compare_passes(_trace(mixer, described), mixer, MOST_ROWS)
     except TraceError as error:
         yield (mixer.name, described.name, "", "", f"not traced: {error}")
         return

@@ -337,6 +337,16 @@ def test_a_pass_that_cannot_be_compared_says_why(instead: Instead) -> None:
     assert {*asked} == {"forward"}
 
 
+def test_a_backward_pass_of_too_many_cases_is_told_in_one_row(instead: Instead) -> None:
+    whole = traced(SheDirect, "l,d")
+    forward, backward = compare_passes(whole, "she")
+    instead(cases_of_trace=lambda *of: iter([forward] if of[2] == "forward" else 3 * [backward]))
+    assert compare_passes(whole, "she", most=3) == [forward, *3 * [backward]]
+    kept, told = compare_passes(whole, "she", most=2)
+    assert (kept, told.phase, told.explained) == (forward, "backward", False)
+    assert told.reason.startswith("more than 2 cases of sizes: `costmodel trace` compares all")
+
+
 def test_an_unknown_mixer_is_refused_before_the_trace(
     instead: Instead, capsys: pytest.CaptureFixture[str]
 ) -> None:
