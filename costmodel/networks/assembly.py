@@ -194,7 +194,7 @@ class Assembly:
         from a configuration, and was made of none."""
         if self.described.choices is None:
             raise ModelError(
-                f"{self.name} was read from a configuration and not made of choices: read "
+                f"{self.name} was read as blocks from a configuration, and has no choices: read "
                 "network.described.stacks, the blocks of its layers"
             )
         return self.described.choices

@@ -431,8 +431,8 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
     for scale, _ in lower + upper:
         if scale != ONE:
             raise Unsupported(
-                f"{array.name}: only one in {scale} rows of the recurrence reads some operand, so "
-                "that no formula of the longest chain of operations is derived"
+                f"{array.name}: an operand of this recurrence is read at one row in {scale} alone: "
+                "no formula of the longest chain of operations is derived for such reads"
             )
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))

@@ -486,8 +486,8 @@ def _growths_of_min(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
         if not any(undominated(part, other, sizes) for other in parts):
             return part
     raise NoGrowth(
-        f"which argument of '{Poly.atom(atom)}' is smaller depends on the sizes: say how these "
-        "sizes grow, as in 'B growing as sqrt(l)'"
+        f"which argument of '{Poly.atom(atom)}' is smaller depends on the sizes: write "
+        "how these sizes grow behind O(...), as in 'total = O(l*B), B growing as sqrt(l)'"
     )
 
 

@@ -200,7 +200,9 @@ def count_kernels(
         return Unavailable("torch.profiler recorded no kernel: CUPTI is not usable here")
     if not settled(seen):
         numbers = ", ".join(str(len(names)) for names in seen)
-        return Unavailable(f"torch.profiler saw other launches in every run: {numbers}")
+        return Unavailable(
+            f"each run of the call launched other kernels: {numbers} launches by torch.profiler"
+        )
     moves = [name for name in seen[-1] if name.startswith(("Memcpy", "Memset"))]
     kernels = len(seen[-1]) - len(moves)
     return taken_once("kernels", kernels, {"copies_and_fills": len(moves)})

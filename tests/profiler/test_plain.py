@@ -286,7 +286,7 @@ REFUSED = {
     "Yields": "a call of own.py:Yields runs nothing: its forward is written with `yield`; return",
     "Unbuilt": "own.py:Unbuilt cannot be built at b=1, l=3, d=4: never",
     "Other": "own.py:Other makes a Other: expected a torch.nn.Module, or a pair (module, inp",
-    "Hidden": "own.py:Hidden needs hidden: give a function of the sizes that makes the module or",
+    "Hidden": "own.py:Hidden needs hidden: name a Python function that takes the sizes and returns",
     "ones": "own.py:ones does not say which sizes it takes: ",
     "Plian": "own.py has no 'Plian': did you mean 'Plain'?",
     "Plain --impl own.py:Two": (

@@ -451,8 +451,8 @@ def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
     if missing:
         listed = ", ".join(missing)
         raise TraceError(
-            f"{target.name} needs {listed}: give a function of the sizes that makes the module or, "
-            f"to trace, --let {missing[0]}=FORMULA"
+            f"{target.name} needs {listed}: name a Python function that takes the sizes and "
+            f"returns the module or, with `costmodel trace`, add --let {missing[0]}=FORMULA"
         )
     anything = inspect.Parameter.VAR_KEYWORD in kinds
     written = filter(str.isidentifier, sizes)  # letters of quotients are named by their formulas
