@@ -152,7 +152,7 @@ REFUSED = {
     "profile she --d 0": "size d must lie in 1..",
     "profile she --d 2.5": "size d must be a positive integer",
     "profile self-attention --d 9 --n 2": "self-attention needs d/n to be whole, got 9/2",
-    "profile she --seconds 0": "--seconds 0: expected a number of 0.01 or more",
+    "profile she --seconds 0": "--seconds 0: expected a finite number of 0.01 or more",
     "profile she --seed one": "--seed one: expected a whole number from 0 to",
     "profile she --energy-window 1.5": "--energy-window 1.5: expected 2 s or more, and ",
     "profile she --energy-window inf": "--energy-window inf: expected 2 s or more, and a finite",

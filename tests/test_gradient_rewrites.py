@@ -464,8 +464,8 @@ def test_every_rewrite_of_gradients_leaves_the_forward_pass_as_it_is() -> None:
 
 def test_zeros_that_nobody_multiplies_are_not_padded() -> None:
     wrong = {
-        "padded": "add dense",
-        "dense,padded,padded-rows": "padded and padded-rows each say where",
+        "padded": "write dense,padded",
+        "dense,padded,padded-rows": "'padded' and 'padded-rows' exclude each other",
     }
     for names, said in wrong.items():
         with pytest.raises(ConventionError, match=said):

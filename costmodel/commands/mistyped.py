@@ -16,7 +16,7 @@ from typing import Any
 from costmodel.symbolic.sizes import LETTERS
 
 PROGRAM = "costmodel"
-NUMBERS: Mapping[str, str] = {"int": "a whole number", "float": "a number"}
+NUMBERS: Mapping[str, str] = {"int": "a whole number", "float": "a finite number"}
 """Type of an option -> the words for its values."""
 
 
@@ -88,8 +88,8 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
         *named, last = others
         if len(others) > FEW + 1:
             named, last = others[:FEW], f"{len(others) - FEW} others"
-        listed = f"{', '.join(named)} and {last} have" if named else f"{last} has"
-        return f"{said}, which {listed}"
+        listed = f"{', '.join(named)} and {last} have it" if named else f"{last} has it"
+        return f"{said}; {listed}"
     return f"{said}: did you mean {likely}?" if likely else f"{said}: {helping(command)} lists them"
 
 
@@ -124,7 +124,7 @@ def bad_line(error: Any, typed: Sequence[str]) -> str:
         if switch := switch_before(words["words"].split()[0], error.ctx.command, typed):
             return f"{switch} is a switch and takes no value: leave out {words['words']}"
         return (
-            f"{command} takes fewer arguments: leave out {words['words']}, or see "
+            f"{command} takes fewer arguments: leave out '{words['words']}', or see "
             f"{helping(command)}"
         )
     return str(error.format_message())
@@ -214,5 +214,5 @@ def close(word: str, choices: Sequence[str]) -> str:
     ('--seed', '')
     """
     bare = {choice.lstrip("-"): choice for choice in choices}
-    near = get_close_matches(word.lstrip("-"), list(bare), n=1, cutoff=0.6)
+    near = get_close_matches(word.lstrip("-"), list(bare), n=1, cutoff=0.65)
     return bare[near[0]] if near else ""

@@ -390,7 +390,9 @@ def typeset(format_: str, **options: str) -> None:
     for name, value in options.items():
         if value and format_ not in (having := formats_with(name)):
             wanted = " or ".join(having)
-            raise UsageError(f"--{name} is for {wanted} only: add --format {having[0]}")
+            raise UsageError(
+                f"--{name} is for {wanted} only: say --format {having[0]}, or leave out --{name}"
+            )
     if options.get("label") or options.get("caption"):
         from costmodel.report.latex import checked
 

@@ -85,11 +85,11 @@ def builtin(name: str) -> Mixer:
     others = [other for mixer in loaded for other in (*mixer.aliases, *mixer.variants)]
     said = re.findall(r"\w+", base.lower().replace("_", " "))
     near = [one for words, one in IN_PAPERS.items() if re.findall(r"\w+", words) == said]
-    near += difflib.get_close_matches(base.lower(), [*names(), *others], 1)
+    near += difflib.get_close_matches(base.lower(), [*names(), *others], 1, cutoff=0.65)
     hint = f"; did you mean '{_nearest(near[0], options)}'? " if near else ": "
     raise UnknownMixer(
         f"unknown mixer '{name}'{hint}`costmodel list` shows them all, and a mixer of your own "
-        f"is given as FILE.py:NAME"
+        "is given as FILE.py:NAME, such as mine.py:windowed"
     )
 
 

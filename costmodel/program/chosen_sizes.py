@@ -227,7 +227,10 @@ def combinations(
     for letter in named:
         number *= len(typed[letter])
     if number > MOST:
-        raise SizeError(f"{number} combinations of sizes are given: give at most {MOST}")
+        raise SizeError(
+            f"{number} combinations of sizes are given: shorten a list, or widen "
+            f"the step of a range, to {MOST} at most"
+        )
     found = []
     for chosen in product(*(typed[letter] for letter in named)):
         sizes = dict(zip(named, chosen, strict=True))

@@ -144,7 +144,8 @@ def plot(
         # `without`: the parts of a record that the kind of figure does not read
         records, problems = recorded(files, complain, without=drawn.without)
         told(problems)
-        of_phases = tuple(name for part in listed(phase) for name in phases(part))
+        typed = () if phase is None else phase.split(",")
+        of_phases = tuple(name for part in typed for name in phases(part.strip()))
         selection = PlotSelection(along(over or "l,d"), of_phases, listed(dtype), listed(only))
         picture = drawn.values(OfRecords(records, selection, on_board(board)))
     else:  # a figure of mixers

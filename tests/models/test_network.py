@@ -309,7 +309,7 @@ def test_dropout_costs_nothing_unless_a_convention_says_so() -> None:
     assert part_costs.counting("dropout=mul").names == ("strict", "dropout=mul")
     assert part_costs.counting("mac,dropout=free").names == ("mac",)
     for wrong in ("dropout=add", "dropout=mul,dropout=free"):
-        with pytest.raises(ConventionError, match="what dropout costs, dropout=free"):
+        with pytest.raises(ConventionError, match="one rule for the cost of dropout, dropout=free"):
             part_costs.counting(wrong)
     with pytest.raises(ConventionError, match="an empty convention"):
         part_costs.counting("")

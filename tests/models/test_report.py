@@ -302,7 +302,7 @@ REFUSED = [
     ("gpt-2 --d ten", "size d must be a positive integer"),
     ("gpt-2 --phase prefill", "choose --phase generate"),
     ("gpt-2 --phase learning", "--phase 'learning': expected one of"),
-    ("gpt-2 --convention dropout=none", "what dropout costs, dropout=free"),
+    ("gpt-2 --convention dropout=none", "one rule for the cost of dropout, dropout=free"),
     ("gpt-2 --convention stricht", "did you mean 'strict' or 'torch'?"),
     ("gpt-2 --format xml", "--format 'xml'"),
     ("gpt-2 --label x", "--label is for latex only"),

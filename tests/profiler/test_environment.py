@@ -234,7 +234,7 @@ def test_what_others_hold_is_unknown_where_the_driver_hides_it(
     listed = [SimpleNamespace(pid=7, usedGpuMemory=1), SimpleNamespace(pid=8, usedGpuMemory=None)]
     found, reasons = others_on(nvml(nvmlDeviceGetComputeRunningProcesses=lambda board: listed))
     assert found == {"other_processes": 1}
-    assert "does not tell" in reasons["state.other_memory_bytes"]
+    assert "does not report" in reasons["state.other_memory_bytes"]
 
 
 PROPERTIES = SimpleNamespace(

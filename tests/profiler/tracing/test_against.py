@@ -103,8 +103,8 @@ def test_the_gradients_of_fused_attention_are_explained(module: Any) -> None:
     """And nothing but the gradient of what was added is left: a product with the result."""
     found = compare_passes(traced(module, "l,h,n", "d=n*h", "fused"), "self-attention")[1]
     assert [cause.name for cause in found.causes] == [
-        "safe-softmax", "scale=mul", "logsumexp-gradient", "softmax-gradient",
-        "weighted-sum-gradient", "scale-gradient",
+        "scale=mul", "logsumexp-gradient", "softmax-gradient", "weighted-sum-gradient",
+        "scale-gradient",
     ]  # fmt: skip
     added = {"mul": formula("l*n*h")} if module is DoctoredFused else {}
     assert found.unexplained == added
@@ -288,7 +288,7 @@ def test_the_backward_pass_is_explained_by_the_switches_of_the_forward_pass() ->
     forward, backward = compare_passes(whole, "self-attention")
     assert forward.explained and backward.explained
     names = [cause.name for cause in backward.causes]
-    assert names == ["dense", "safe-softmax", "softmax-gradient"]
+    assert names == ["dense", "softmax-gradient"]
     # u = g / sum, one quotient a pair, of all l^2 pairs of n heads
     assert backward.causes[-1].counts["div"] == formula("-l**2*n")
 
