@@ -1100,5 +1100,5 @@ def test_layers_of_a_hybrid_are_kinds_without_a_position(tmp_path: Path) -> None
 def test_descriptions_say_their_blocks(tmp_path: Path) -> None:
     found = huggingface.read(Path(written(tmp_path, LLAMA)))
     assert isinstance(found, Description)
-    with pytest.raises(ModelError, match="was read from a configuration"):
+    with pytest.raises(ModelError, match="was read as blocks from a configuration"):
         _ = network(found).choices

@@ -143,7 +143,7 @@ def test_a_letter_that_the_module_takes_is_a_size() -> None:
         ("torch.nn.Linear", "l,d", "", "expected package.module:factory"),
         ("no_such_package:x", "l,d", "", "'no_such_package' is installed or in the working dir"),
         ("no_file.py:x", "l,d", "", "no file 'no_file.py'"),
-        ("torch.nn:Linear", "l,d", "", "needs in_features, out_features: give a function of "),
+        ("torch.nn:Linear", "l,d", "", "needs in_features, out_features: name a Python function "),
         ("torch.nn:Identity", "l", "", "needs d: add --over d"),
         ("torch.nn:Identity", "", "", "names no size: give the letters of formulas, such as l"),
         ("torch.nn:Identity", "l,x", "", "--over x: expected sizes out of"),
