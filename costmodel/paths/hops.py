@@ -522,7 +522,7 @@ def _rows_on_the_way(
     if len(places) == MANY:
         raise Unsupported(
             f"the first {MANY} rows of the path from row 1, up to row {[*places.values()][-1]}, "
-            "have different places in their chunks: a path is derived that comes to a place again"
+            "have different places in their chunks: a path length is derived where a place recurs"
         )
     raise Unsupported(
         f"the chunk of row {row} and the place of the row in the chunk are not derived"

@@ -201,7 +201,8 @@ def count_kernels(
     if not settled(seen):
         numbers = ", ".join(str(len(names)) for names in seen)
         return Unavailable(
-            f"each run of the call launched other kernels: {numbers} launches by torch.profiler"
+            f"the runs of one call launched different kernels: torch.profiler counted {numbers} "
+            "launches, so that no number is given"
         )
     moves = [name for name in seen[-1] if name.startswith(("Memcpy", "Memset"))]
     kernels = len(seen[-1]) - len(moves)
